@@ -1,0 +1,1 @@
+//! The cloud provider traits, error kinds, ownership tags and ledger types.

@@ -1,0 +1,1 @@
+//! The mock cloud: sim and local modes over one state machine.

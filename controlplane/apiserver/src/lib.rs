@@ -1,0 +1,1 @@
+//! The Kubernetes API server: filters, endpoints, registry, discovery, OpenAPI.

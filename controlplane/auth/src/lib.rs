@@ -1,0 +1,8 @@
+//! Who a request comes from (authentication) and whether it may do what it asks (authorization).
+//!
+//! Reads the cluster through [`minato_meta::ClusterReader`] only. May depend on: machinery crates, `pki`, JWT and x509
+//! libraries.
+
+mod attributes;
+
+pub use attributes::{Attributes, Authenticated, Authenticator, Authorizer, Credentials, Decision, RulesFor, UserInfo};

@@ -1,0 +1,1 @@
+//! Building kube clients over sockets or in process, and kubeconfig files.

@@ -1,0 +1,1 @@
+//! Node, node lifecycle, route and service controllers over the provider interface.

@@ -1,0 +1,1 @@
+//! The controller manager: one folder per controller.

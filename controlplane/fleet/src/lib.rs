@@ -1,0 +1,1 @@
+//! Cluster and NodePool objects reconciled into running control planes and nodes.

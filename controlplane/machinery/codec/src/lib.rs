@@ -1,0 +1,1 @@
+//! JSON, YAML, protobuf, Table and watch-frame encodings. Pure.

@@ -1,0 +1,1 @@
+//! JSON patch, merge patch, strategic merge patch and server-side apply. Pure.

@@ -1,0 +1,1 @@
+//! Tables of facts about every built-in kind: fields, types, list and patch keys. Pure.

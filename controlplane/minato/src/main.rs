@@ -1,0 +1,3 @@
+//! The `minato` binary: subcommands and assembly, nothing else.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Certificate authorities, issuance, rotation and kubeconfigs.

@@ -1,0 +1,1 @@
+//! Informers, work queues, leader election, task supervision, metrics and tracing for every component.

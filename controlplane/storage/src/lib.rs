@@ -1,0 +1,11 @@
+//! The [`Store`] trait with its embedded and etcd back ends, and the watch cache that serves reads from one of them.
+//!
+//! Nothing above this crate knows which database is below it. Only the API server and the fleet (to create and drop a
+//! tenant's prefix) may link it. May depend on: machinery crates, tokio, the database clients.
+
+mod store;
+
+pub use store::{
+    Commit, CommitError, Compare, Event, EventKind, Expect, KeyValue, ListPage, ListRequest, Op, Read, Store,
+    StoreError, Txn, WatchItem, WatchStream,
+};

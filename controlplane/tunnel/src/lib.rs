@@ -1,0 +1,1 @@
+//! Both ends of the reverse tunnel between nodes and their control plane.

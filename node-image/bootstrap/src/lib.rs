@@ -1,0 +1,1 @@
+//! First boot: from instance metadata to a registered node.

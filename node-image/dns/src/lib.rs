@@ -1,0 +1,1 @@
+//! Cluster DNS on every node.

@@ -1,0 +1,1 @@
+//! Services into nftables.

@@ -1,0 +1,1 @@
+//! Rendering and atomic application of nftables rule sets.

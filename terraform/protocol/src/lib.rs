@@ -1,0 +1,1 @@
+//! Terraform plug-in protocol 6: handshake, mTLS, cty values.

@@ -1,0 +1,1 @@
+//! The Terraform provider for clusters and node pools.

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Installs what building and testing needs from Debian's packages; does nothing when all of it is there.
+set -euo pipefail
+need=(protobuf-compiler etcd-server containerd runc containernetworking-plugins busybox-static nftables iptables conntrack iproute2)
+missing=()
+for p in "${need[@]}"; do dpkg -s "$p" >/dev/null 2>&1 || missing+=("$p"); done
+if [ ${#missing[@]} -gt 0 ]; then
+  [ "$(id -u)" = 0 ] || { echo "missing packages: ${missing[*]}; install them, or run as root" >&2; exit 1; }
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest

@@ -1,0 +1,1 @@
+//! Test clusters, wait_for and fixtures. A dev-dependency only.
