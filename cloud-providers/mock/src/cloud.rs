@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::call::{Call, Endpoint, Reply};
-use crate::state::CloudState;
+use crate::state::{CloudState, Instance};
 
 /// How a mock cloud is set up.
 #[derive(Debug, Clone)]
@@ -100,10 +100,9 @@ impl MockCloud {
     /// The state file cannot be written.
     pub fn instance_died(&self, instance: &str) -> Result<(), CloudError> {
         self.change(|state| {
-            if let Some(i) = state.instances.get_mut(instance) {
-                if matches!(i.state, MachineState::Running | MachineState::Pending) {
-                    i.state = MachineState::Stopped;
-                }
+            let lives = |i: &&mut Instance| matches!(i.state, MachineState::Running | MachineState::Pending);
+            if let Some(i) = state.instances.get_mut(instance).filter(lives) {
+                i.state = MachineState::Stopped;
             }
             Ok(Reply::Done)
         })

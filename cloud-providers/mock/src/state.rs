@@ -463,18 +463,21 @@ impl CloudState {
         if instance.spec.owner.cluster != *cluster {
             return Err(invalid(format!("{id} belongs to another cluster")));
         }
-        let allowed = match to {
-            MachineState::ShuttingDown => true,
-            MachineState::Stopping => matches!(instance.state, MachineState::Running | MachineState::Pending),
-            MachineState::Pending => instance.state == MachineState::Stopped,
-            _ => false,
+        let (now, settled) = match to {
+            MachineState::ShuttingDown => (true, false),
+            MachineState::Stopping => (
+                matches!(instance.state, MachineState::Running | MachineState::Pending),
+                matches!(instance.state, MachineState::Stopping | MachineState::Stopped),
+            ),
+            MachineState::Pending => (
+                instance.state == MachineState::Stopped,
+                matches!(instance.state, MachineState::Pending | MachineState::Running),
+            ),
+            _ => (false, false),
         };
-        if allowed {
+        if now {
             instance.state = to;
-        } else if !(to == MachineState::Stopping && instance.state == MachineState::Stopped)
-            && !(to == MachineState::Pending && instance.state == MachineState::Running)
-            && instance.state != to
-        {
+        } else if !settled {
             return Err(CloudError::new(
                 CloudErrorKind::Conflict,
                 format!("{id} is {:?}", instance.state),

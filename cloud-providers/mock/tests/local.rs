@@ -1,5 +1,7 @@
 //! Local mode for real: namespaces, kernel routes, listeners. Needs root and the packages that `make test` installs.
 
+#![allow(clippy::unwrap_used, reason = "helpers of a test")]
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

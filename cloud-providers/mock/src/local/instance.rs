@@ -160,7 +160,9 @@ impl Launch {
 
 #[expect(unsafe_code, reason = "registering a file descriptor with the reactor")]
 async fn wait_for_exit(pid: Pid) {
-    let Ok(fd) = pidfd_open(pid, PidfdFlags::NONBLOCK) else { return };
+    let Ok(fd) = pidfd_open(pid, PidfdFlags::NONBLOCK) else {
+        return;
+    };
     // SAFETY: the descriptor is owned by the `AsyncFd` and stays open until that is dropped.
     let registered = unsafe { AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) };
     if let Ok(fd) = registered {
