@@ -3,6 +3,9 @@
 //! Every other crate names Kubernetes types through this one, so the Kubernetes minor is changed in one line.
 //! May depend on: k8s-openapi, kube, serde. Nothing of ours.
 
+pub mod fleet;
+pub mod node;
+
 pub use k8s_openapi;
 pub use k8s_openapi::api as k8s;
 pub use k8s_openapi::apimachinery;

@@ -5,10 +5,16 @@
 
 pub use minato_api as api;
 
+mod base64;
 mod error;
 mod ids;
+mod quantity;
 mod reader;
+mod time;
 
+pub use base64::{first_bad_base64, is_base64};
 pub use error::{ApiError, Cause, ErrorKind, FieldError, FieldErrorClass, FieldErrors};
 pub use ids::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, Revision};
+pub use quantity::{Quantity, QuantityError, QuantityFormat};
 pub use reader::{CachedObject, Change, ClusterReader};
+pub use time::{DurationError, TimeError, format_duration, format_micro_time, format_time, parse_duration, parse_time};
