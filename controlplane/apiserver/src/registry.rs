@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use minato_meta::{GroupKind, GroupResource, GroupVersionKind, GroupVersionResource};
 use minato_rules::ResourceInfo;
+use minato_schema::SchemaRef;
 
 /// One state of the registry; never changes.
 #[derive(Default, Clone)]
@@ -13,6 +14,7 @@ struct Snapshot {
     generation: u64,
     ordered: Vec<Arc<ResourceInfo>>,
     by_path: HashMap<GroupVersionResource, Arc<ResourceInfo>>,
+    schemas: HashMap<GroupVersionResource, SchemaRef>,
 }
 
 /// All served kinds. Reads are lock-free; additions and removals (custom resources) replace the whole table.
@@ -43,11 +45,32 @@ impl Registry {
         });
     }
 
+    /// Adds or replaces a kind whose schema is not among the built-in definitions.
+    pub fn add_custom(&self, resource: ResourceInfo, schema: SchemaRef) {
+        let gvr = resource.gvr.clone();
+        self.change(|snapshot| {
+            snapshot.schemas.insert(gvr.clone(), schema.clone());
+        });
+        self.add([resource]);
+    }
+
+    /// Schema of a custom kind.
+    pub fn custom_schema(&self, gvr: &GroupVersionResource) -> Option<SchemaRef> {
+        self.current.load().schemas.get(gvr).cloned()
+    }
+
+    /// Schema of a kind.
+    pub fn schema(&self, resource: &ResourceInfo) -> Option<SchemaRef> {
+        self.custom_schema(&resource.gvr)
+            .or_else(|| minato_schema::builtin().reference(&resource.definition))
+    }
+
     /// Stops serving a kind.
     pub fn remove(&self, gvr: &GroupVersionResource) {
         self.change(|snapshot| {
             snapshot.ordered.retain(|r| r.gvr != *gvr);
             snapshot.by_path.remove(gvr);
+            snapshot.schemas.remove(gvr);
         });
     }
 
@@ -84,7 +107,11 @@ impl Registry {
     /// The first served version of a resource.
     pub fn by_group_resource(&self, resource: &GroupResource) -> Option<Arc<ResourceInfo>> {
         let current = self.current.load();
-        current.ordered.iter().find(|r| r.gvr.group_resource() == *resource).cloned()
+        current
+            .ordered
+            .iter()
+            .find(|r| r.gvr.group_resource() == *resource)
+            .cloned()
     }
 
     /// All kinds, in the order of registration.
@@ -95,7 +122,10 @@ impl Registry {
     /// Whether anything of a group and version is served.
     pub fn serves_version(&self, group: &str, version: &str) -> bool {
         let current = self.current.load();
-        current.ordered.iter().any(|r| r.gvr.group == group && r.gvr.version == version)
+        current
+            .ordered
+            .iter()
+            .any(|r| r.gvr.group == group && r.gvr.version == version)
     }
 
     /// Distinct storage locations, for caches.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Extensions, HeaderMap, Method, Uri};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use minato_auth::UserInfo;
 use minato_meta::{ApiError, ErrorKind};
 use parking_lot::Mutex;
@@ -104,7 +104,8 @@ pub struct ApiRequest {
     pub warnings: Warnings,
     /// Largest body in bytes.
     pub max_body_bytes: usize,
-    body: Option<Body>,
+    /// Behind a lock only because bodies are not `Sync` and requests are looked at across awaits.
+    body: Mutex<Option<Body>>,
 }
 
 impl ApiRequest {
@@ -124,7 +125,7 @@ impl ApiRequest {
             audit_id: String::new(),
             warnings: Warnings::default(),
             max_body_bytes,
-            body: Some(body),
+            body: Mutex::new(Some(body)),
         }
     }
 
@@ -135,7 +136,7 @@ impl ApiRequest {
 
     /// The body, for streaming; empty when already taken.
     pub fn take_body(&mut self) -> Body {
-        self.body.take().unwrap_or_else(crate::response::empty_body)
+        self.body.get_mut().take().unwrap_or_else(crate::response::empty_body)
     }
 
     /// Reads the whole body.
@@ -144,14 +145,20 @@ impl ApiRequest {
     /// 413 when it is larger than the server takes, 400 when the connection breaks.
     pub async fn read_body(&mut self) -> Result<Bytes, ApiError> {
         let limit = self.max_body_bytes;
-        match Limited::new(self.take_body(), limit).collect().await {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::new(
-                ErrorKind::RequestEntityTooLarge,
-                format!("Request entity is too large: limit is {limit}"),
-            )),
-            Err(error) => Err(ApiError::bad_request(format!("cannot read the request body: {error}"))),
+        let mut body = self.take_body();
+        let mut whole = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| ApiError::bad_request(format!("cannot read the request body: {e}")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if whole.len() + data.len() > limit {
+                return Err(ApiError::new(
+                    ErrorKind::RequestEntityTooLarge,
+                    format!("Request entity is too large: limit is {limit}"),
+                ));
+            }
+            whole.extend_from_slice(&data);
         }
+        Ok(whole.freeze())
     }
 
     /// The field manager that a write without `fieldManager` is booked to: the user agent up to its first slash.
@@ -162,7 +169,11 @@ impl ApiRequest {
         let agent = self.header("user-agent").unwrap_or_default();
         let prefix = agent.split('/').next().unwrap_or_default();
         let manager: String = prefix.chars().filter(|c| !c.is_control()).take(128).collect();
-        if manager.is_empty() { "unknown".to_owned() } else { manager }
+        if manager.is_empty() {
+            "unknown".to_owned()
+        } else {
+            manager
+        }
     }
 }
 

@@ -165,25 +165,69 @@ mod tests {
 
     fn parse(method: &str, uri: &str) -> RequestInfo {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-        RequestInfo::parse(&Method::from_bytes(method.as_bytes()).unwrap(), path, &Query::parse(query))
+        RequestInfo::parse(
+            &Method::from_bytes(method.as_bytes()).unwrap(),
+            path,
+            &Query::parse(query),
+        )
     }
 
     #[test]
     fn paths_are_read_as_upstream_reads_them() {
         // (method, uri) -> verb, group, version, namespace, resource, subresource, name
         let table = [
-            ("GET", "/api/v1/namespaces/a/pods", ["list", "", "v1", "a", "pods", "", ""]),
-            ("GET", "/api/v1/namespaces/a/pods/p", ["get", "", "v1", "a", "pods", "", "p"]),
-            ("GET", "/api/v1/namespaces/a/pods/p/log", ["get", "", "v1", "a", "pods", "log", "p"]),
-            ("GET", "/api/v1/namespaces/a", ["get", "", "v1", "a", "namespaces", "", "a"]),
-            ("PUT", "/api/v1/namespaces/a/finalize", ["update", "", "v1", "a", "namespaces", "finalize", "a"]),
-            ("PATCH", "/api/v1/namespaces/a/status", ["patch", "", "v1", "a", "namespaces", "status", "a"]),
-            ("GET", "/api/v1/namespaces", ["list", "", "v1", "", "namespaces", "", ""]),
-            ("DELETE", "/api/v1/namespaces/a/pods", ["deletecollection", "", "v1", "a", "pods", "", ""]),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods",
+                ["list", "", "v1", "a", "pods", "", ""],
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/p",
+                ["get", "", "v1", "a", "pods", "", "p"],
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/p/log",
+                ["get", "", "v1", "a", "pods", "log", "p"],
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a",
+                ["get", "", "v1", "a", "namespaces", "", "a"],
+            ),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/finalize",
+                ["update", "", "v1", "a", "namespaces", "finalize", "a"],
+            ),
+            (
+                "PATCH",
+                "/api/v1/namespaces/a/status",
+                ["patch", "", "v1", "a", "namespaces", "status", "a"],
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces",
+                ["list", "", "v1", "", "namespaces", "", ""],
+            ),
+            (
+                "DELETE",
+                "/api/v1/namespaces/a/pods",
+                ["deletecollection", "", "v1", "a", "pods", "", ""],
+            ),
             ("GET", "/api/v1/pods?watch=1", ["watch", "", "v1", "", "pods", "", ""]),
             ("GET", "/api/v1/pods?watch=0", ["list", "", "v1", "", "pods", "", ""]),
-            ("GET", "/api/v1/watch/namespaces/a/pods", ["watch", "", "v1", "a", "pods", "", ""]),
-            ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx", ["list", "", "v1", "", "pods", "", "x"]),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/pods",
+                ["watch", "", "v1", "a", "pods", "", ""],
+            ),
+            (
+                "GET",
+                "/api/v1/pods?fieldSelector=metadata.name%3Dx",
+                ["list", "", "v1", "", "pods", "", "x"],
+            ),
             (
                 "POST",
                 "/apis/apps/v1/namespaces/a/deployments",
@@ -192,7 +236,15 @@ mod tests {
             (
                 "GET",
                 "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
-                ["get", "rbac.authorization.k8s.io", "v1", "", "clusterroles", "", "system:node"],
+                [
+                    "get",
+                    "rbac.authorization.k8s.io",
+                    "v1",
+                    "",
+                    "clusterroles",
+                    "",
+                    "system:node",
+                ],
             ),
         ];
         for (method, uri, [verb, group, version, namespace, resource, subresource, name]) in table {
@@ -216,7 +268,16 @@ mod tests {
 
     #[test]
     fn everything_else_is_a_path() {
-        for uri in ["/healthz", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/", "//"] {
+        for uri in [
+            "/healthz",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/",
+            "//",
+        ] {
             let info = parse("GET", uri);
             assert!(!info.is_resource, "{uri}");
             assert_eq!(info.verb, "get");

@@ -50,7 +50,11 @@ impl Stage for Authentication {
             }
             Ok(None) => return response::error(&ApiError::unauthorized()),
             Err(error) => {
-                tracing::debug!(path = request.info.path, reason = error.message(), "authentication failed");
+                tracing::debug!(
+                    path = request.info.path,
+                    reason = error.message(),
+                    "authentication failed"
+                );
                 return response::error(&ApiError::unauthorized());
             }
         }

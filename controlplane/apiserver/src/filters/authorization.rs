@@ -18,9 +18,7 @@ impl Stage for Authorization {
         let attributes = attributes(&request.user, &request.info);
         match next.server.deps().authorizer.authorize(&attributes).await {
             Decision::Allow(_) => next.run(request).await,
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => {
-                response::error(&forbidden(&attributes, &reason))
-            }
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => response::error(&forbidden(&attributes, &reason)),
         }
     }
 }
@@ -111,7 +109,10 @@ mod tests {
         attributes.path = "/metrics".to_owned();
         attributes.verb = "get".to_owned();
         let error = forbidden(&attributes, "why");
-        assert_eq!(error.message(), r#"forbidden: User "jane" cannot get path "/metrics": why"#);
+        assert_eq!(
+            error.message(),
+            r#"forbidden: User "jane" cannot get path "/metrics": why"#
+        );
         assert_eq!(error.code(), 403);
     }
 }

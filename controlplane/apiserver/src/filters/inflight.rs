@@ -19,15 +19,16 @@ impl Stage for InFlightCaps {
             return next.run(request).await;
         }
         let caps = &next.server.inflight;
-        let cap = if request.info.is_read_only() { &caps.reads } else { &caps.writes };
+        let cap = if request.info.is_read_only() {
+            &caps.reads
+        } else {
+            &caps.writes
+        };
         match cap.clone().try_acquire_owned() {
             Ok(_permit) => next.run(request).await,
             Err(_) => response::error(
-                &ApiError::new(
-                    ErrorKind::TooManyRequests,
-                    "Too many requests, please try again later.",
-                )
-                .with_retry_after(1),
+                &ApiError::new(ErrorKind::TooManyRequests, "Too many requests, please try again later.")
+                    .with_retry_after(1),
             ),
         }
     }

@@ -138,7 +138,9 @@ pub(crate) fn parse_go_duration(text: &str) -> Option<Duration> {
         let number_len = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest[..number_len].parse().ok()?;
         rest = &rest[number_len..];
-        let unit_len = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let unit_len = rest
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(rest.len());
         let seconds = match &rest[..unit_len] {
             "ns" => 1e-9,
             "us" | "µs" => 1e-6,

@@ -122,7 +122,10 @@ async fn accept_loop(
         });
     }
     drop(listener);
-    if tokio::time::timeout(server.config().drain_timeout, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(server.config().drain_timeout, graceful.shutdown())
+        .await
+        .is_err()
+    {
         tracing::warn!("connections were cut: they did not finish within the drain time");
     }
     abort.cancel();
