@@ -5,9 +5,14 @@
 
 mod json;
 mod merge;
+mod order;
+mod strategic;
+#[cfg(test)]
+mod strategic_tests;
 
 pub use json::{JsonPatchLimits, json_patch};
 pub use merge::merge_patch;
+pub use strategic::strategic_merge_patch;
 
 /// Why a patch cannot be applied; the caller turns it into a `Status` by [`PatchError::into_api_error`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
