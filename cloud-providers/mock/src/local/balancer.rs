@@ -253,6 +253,7 @@ async fn accept(
         } else {
             turn.fetch_add(1, Ordering::Relaxed)
         } % members.len();
+        let mut membership = settings.clone();
         tokio::spawn(async move {
             let mut client = client;
             // A member that refuses is passed over: its health check will take it out.
@@ -261,7 +262,11 @@ async fn accept(
                 let dial = tokio::time::timeout(CHECK_TIMEOUT, TcpStream::connect((member, node_port)));
                 if let Ok(Ok(mut server)) = dial.await {
                     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                    // A member that is taken out may be gone without a word: its connections are cut.
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = membership.wait_for(|now| !now.members.contains(&member)) => {}
+                    }
                     return;
                 }
             }

@@ -6,15 +6,22 @@
 pub use minato_api as api;
 
 mod base64;
+mod continuation;
 mod error;
+mod fields;
 mod ids;
+mod labels;
+pub mod names;
 mod quantity;
 mod reader;
 mod time;
 
 pub use base64::{first_bad_base64, is_base64};
+pub use continuation::{ContinueError, ContinueToken};
 pub use error::{ApiError, Cause, ErrorKind, FieldError, FieldErrorClass, FieldErrors};
+pub use fields::{FieldSelector, FieldSelectorError, FieldTerm};
 pub use ids::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, Revision};
+pub use labels::{LabelSelector, Operator, Requirement, SelectorError};
 pub use quantity::{Quantity, QuantityError, QuantityFormat};
 pub use reader::{CachedObject, Change, ClusterReader};
 pub use time::{DurationError, TimeError, format_duration, format_micro_time, format_time, parse_duration, parse_time};

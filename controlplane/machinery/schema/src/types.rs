@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minato_meta::GroupVersionKind;
 use serde_json::Value;
@@ -144,6 +144,28 @@ pub struct Field {
 }
 
 impl Field {
+    /// The value that stands for an absent one when the field is a key of a list: its default, or Go's zero value where
+    /// Go would write that.
+    pub fn key_default(&self) -> Option<Value> {
+        if let Some(default) = self.default.as_deref().or(self.schema.default.as_deref()) {
+            return Some(default.clone());
+        }
+        if self.pointer || self.omit != Omit::Never {
+            return None;
+        }
+        match self.schema.shape {
+            Shape::String => Some(Value::String(String::new())),
+            Shape::Integer(_) => Some(Value::from(0)),
+            Shape::Boolean => Some(Value::Bool(false)),
+            _ => None,
+        }
+    }
+
+    /// Whether Go shows `null` for this field when it is unset: a list or map without `omitempty`.
+    pub fn shows_null(&self) -> bool {
+        !self.pointer && self.omit == Omit::Never && matches!(self.schema.shape, Shape::List(_) | Shape::Map(_))
+    }
+
     /// Protobuf field numbers from the enclosing message to the field. More than one where Go inlines a struct that
     /// protobuf does not. Empty when the field has none.
     pub fn proto_path(&self) -> impl Iterator<Item = u32> + '_ {
@@ -255,6 +277,25 @@ impl Schema {
             Shape::Object(_) => self.field(key).map(|f| &*f.schema),
             Shape::Map(values) => Some(values),
             _ => None,
+        }
+    }
+
+    /// What anything may look like: shared by all free-form values.
+    pub fn anything() -> &'static Self {
+        static ANYTHING: OnceLock<Schema> = OnceLock::new();
+        ANYTHING.get_or_init(|| Self::new(Shape::Any))
+    }
+
+    /// What is under a key of an object that is there, and whether the key is a named field. Keys that the schema does
+    /// not know hold anything.
+    pub fn member(&self, key: &str) -> (&Schema, bool) {
+        match &self.shape {
+            Shape::Object(_) => match self.field(key) {
+                Some(field) => (&field.schema, true),
+                None => (Self::anything(), false),
+            },
+            Shape::Map(values) => (values, false),
+            _ => (Self::anything(), false),
         }
     }
 
