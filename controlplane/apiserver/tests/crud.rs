@@ -1,5 +1,7 @@
 //! Writes of one object at a time.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::{call, call_typed, server};

@@ -1,5 +1,7 @@
 //! The server over real sockets: identities, refusals, health, limits.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::sync::Arc;

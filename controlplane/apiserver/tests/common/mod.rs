@@ -1,5 +1,9 @@
 //! A server over a store in memory, with a few kinds and everything allowed.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test binary uses its own part; a test fails by panicking"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -220,7 +224,11 @@ pub fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
 
 /// Sends a request as `admin` and returns code and body.
 pub async fn call(server: &Arc<ApiServer>, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
     call_typed(server, method, path, "application/json", body).await
 }
 
