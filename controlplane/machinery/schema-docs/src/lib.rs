@@ -107,7 +107,7 @@ mod tests {
             ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "ownerReferences"),
             (
                 "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
-                "$ref",
+                "x-kubernetes-list-type",
             ),
             ("io.k8s.api.core.v1.Container", "volumeMounts"),
         ] {
