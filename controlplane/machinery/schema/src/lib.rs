@@ -12,6 +12,7 @@
 
 mod check;
 mod defaults;
+mod document;
 mod openapi;
 mod path;
 mod prune;
@@ -22,6 +23,7 @@ mod validation;
 
 pub use check::{TypeError, check};
 pub use defaults::apply_defaults;
+pub use document::{Describe, Dialect, add_references, openapi_definition};
 pub use openapi::SchemaError;
 pub use path::Path;
 pub use prune::prune;
