@@ -212,6 +212,7 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
         authorizer: Arc::new(Most),
         admission: Vec::new(),
         egress: None,
+        token_issuer: None,
         extra_resources: vec![
             kind("", "configmaps", "ConfigMap", false),
             kind("", "pods", "Pod", true),
