@@ -186,7 +186,7 @@ impl LabelSelector {
         if let Some(Value::Object(labels)) = map.get("matchLabels") {
             for (key, value) in labels {
                 let value = value.as_str().unwrap_or_default().to_owned();
-                requirements.push(Requirement::new(key, Operator::In, vec![value])?);
+                requirements.push(Requirement::new(key, Operator::Equals, vec![value])?);
             }
         }
         if let Some(Value::Array(expressions)) = map.get("matchExpressions") {
