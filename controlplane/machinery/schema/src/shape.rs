@@ -84,8 +84,11 @@ fn needs_value(field: &Field) -> bool {
     }
     match &field.schema.shape {
         // `omitempty` never applies to a struct.
-        Shape::Object(_) | Shape::Quantity | Shape::IntOrString => true,
-        Shape::Boolean | Shape::Integer(_) | Shape::Number | Shape::String => field.omit == Omit::Never,
+        Shape::Object(_) | Shape::Quantity => true,
+        // Nor to an int-or-string, but those are filled by defaults, which look for their absence.
+        Shape::IntOrString | Shape::Boolean | Shape::Integer(_) | Shape::Number | Shape::String => {
+            field.omit == Omit::Never
+        }
         _ => false,
     }
 }
