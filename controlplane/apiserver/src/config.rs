@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use minato_admission::AdmissionPlugin;
-use minato_auth::{Authenticator, Authorizer};
+use minato_auth::{Authenticator, Authorizer, TokenIssuer};
 use minato_rules::ResourceInfo;
 use minato_streams::Egress;
 use serde_json::Value;
@@ -71,6 +71,8 @@ pub struct Deps {
     pub admission: Vec<Arc<dyn AdmissionPlugin>>,
     /// The way to nodes and into the cluster's network; without it those subresources answer 503.
     pub egress: Option<Arc<dyn Egress>>,
+    /// Signs service-account tokens; without it token requests answer 503.
+    pub token_issuer: Option<Arc<dyn TokenIssuer>>,
     /// Kinds served besides the built-in ones.
     pub extra_resources: Vec<ResourceInfo>,
     /// Objects that must exist once the server is ready (default roles and bindings, say).

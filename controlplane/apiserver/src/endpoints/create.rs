@@ -61,6 +61,7 @@ pub(crate) async fn create_decoded(
         user: &request.user,
         warnings: &request.warnings,
         options,
+        managers_settled: false,
     };
     create_object(&write, object).await
 }

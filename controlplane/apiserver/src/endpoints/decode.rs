@@ -69,12 +69,15 @@ pub(crate) fn intake(
     let Decoded { mut value, duplicates } = decoded;
     stamp_kind(&mut value, &resource.gvk)?;
     structure(registry, resource, &mut value, duplicates, strictness)?;
-    resource.strategy.default(&mut value);
+    complete(registry, resource, &mut value);
     Ok(value)
 }
 
-/// The structural half of [`intake`].
-fn structure(
+/// The first half of [`intake`], which is all that an applied configuration gets: what it leaves out must stay out.
+///
+/// # Errors
+/// See [`intake`].
+pub(crate) fn structure(
     registry: &Registry,
     resource: &ResourceInfo,
     value: &mut Value,
@@ -85,10 +88,17 @@ fn structure(
     if let Some(schema) = registry.schema(resource) {
         minato_schema::check(value, &schema).map_err(|e| cannot_be_handled(&resource.gvk, &e.to_string()))?;
         unknown = minato_schema::prune(value, &schema, MOST_REPORTS);
+    }
+    report(&resource.gvk, unknown, duplicates, strictness)
+}
+
+/// The second half of [`intake`]: Go's shape and defaults.
+pub(crate) fn complete(registry: &Registry, resource: &ResourceInfo, value: &mut Value) {
+    if let Some(schema) = registry.schema(resource) {
         minato_schema::to_go_shape(value, &schema);
         minato_schema::apply_defaults(value, &schema);
     }
-    report(&resource.gvk, unknown, duplicates, strictness)
+    resource.strategy.default(value);
 }
 
 /// Deals with unknown and duplicate fields as the client asked.

@@ -10,6 +10,7 @@ use minato_storage::ListRequest;
 use serde_json::{Value, json};
 
 use super::options::DeleteOptions;
+use super::selection::Selection;
 use super::transaction::{Outcome, store_error};
 use super::{Target, delete, list};
 use crate::request::ApiRequest;
@@ -29,7 +30,7 @@ pub(crate) async fn delete_collection(
     target: Target,
 ) -> Result<Response, ApiError> {
     let options = DeleteOptions::from_request(&mut request).await?;
-    let selector = list::Selector::from_query(&request.query, &target.resource)?;
+    let selector = Selection::from_query(&request.query, &target.resource)?;
     let prefix = list::prefix(&target);
     let page = server
         .store

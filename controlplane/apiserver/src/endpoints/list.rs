@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use minato_meta::ApiError;
-use minato_rules::ResourceInfo;
 use minato_storage::ListRequest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Target;
+use super::selection::Selection;
 use super::transaction::store_error;
-use crate::request::{ApiRequest, Query};
+use crate::request::ApiRequest;
 use crate::response::{self, Response};
 use crate::server::ApiServer;
 
@@ -19,7 +19,7 @@ use crate::server::ApiServer;
 /// # Errors
 /// The store's; 400 for bad selectors.
 pub(crate) async fn list(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
-    let selector = Selector::from_query(&request.query, &target.resource)?;
+    let selector = Selection::from_query(&request.query, &target.resource)?;
     let list = ListRequest {
         prefix: prefix(&target),
         ..ListRequest::default()
@@ -47,45 +47,5 @@ pub(crate) fn prefix(target: &Target) -> String {
     match &target.namespace {
         Some(namespace) => minato_storage::key::namespace_prefix(&target.resource.storage, namespace),
         None => minato_storage::key::resource_prefix(&target.resource.storage),
-    }
-}
-
-/// Label and field selectors of a request.
-pub(crate) struct Selector {
-    labels: Vec<(String, String)>,
-    fields: Vec<(String, String)>,
-}
-
-impl Selector {
-    /// Reads them; equality only, until the selector library lands.
-    pub(crate) fn from_query(query: &Query, _resource: &ResourceInfo) -> Result<Self, ApiError> {
-        let pairs = |text: &str| -> Result<Vec<(String, String)>, ApiError> {
-            let terms = text.split(',').filter(|t| !t.is_empty());
-            let pair = |term: &str| {
-                let (key, value) = term
-                    .split_once("==")
-                    .or_else(|| term.split_once('='))
-                    .ok_or_else(|| ApiError::bad_request(format!("unable to parse requirement: {term}")))?;
-                Ok((key.trim().to_owned(), value.trim().to_owned()))
-            };
-            terms.map(pair).collect()
-        };
-        Ok(Self {
-            labels: pairs(query.get("labelSelector").unwrap_or_default())?,
-            fields: pairs(query.get("fieldSelector").unwrap_or_default())?,
-        })
-    }
-
-    /// Whether an object is taken.
-    pub(crate) fn matches(&self, object: &Value, resource: &ResourceInfo) -> bool {
-        let labels = object.pointer("/metadata/labels");
-        self.labels
-            .iter()
-            .all(|(key, value)| labels.and_then(|l| l.get(key)).and_then(Value::as_str) == Some(value))
-            && self.fields.iter().all(|(label, value)| match label.as_str() {
-                "metadata.name" => super::metadata::text(object, "name") == value,
-                "metadata.namespace" => super::metadata::text(object, "namespace") == value,
-                label => resource.strategy.field(object, label) == *value,
-            })
     }
 }

@@ -3,7 +3,7 @@
 //! Source: <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/>.
 
 use jiff::Timestamp;
-use minato_meta::{ApiError, FieldError, FieldErrorClass, FieldErrors, format_time};
+use minato_meta::{ApiError, FieldError, FieldErrorClass, FieldErrors, format_time, names};
 use minato_rules::ResourceInfo;
 use rand::Rng;
 use serde_json::{Map, Value};
@@ -279,7 +279,7 @@ pub(crate) fn validate(object: &Value, resource: &ResourceInfo, errors: &mut Fie
         validate_annotations(annotations, errors);
     }
     for finalizer in finalizers(object) {
-        for problem in qualified_name_problems(finalizer) {
+        for problem in names::qualified_name(finalizer) {
             errors.push(FieldError::invalid("metadata.finalizers", finalizer, problem));
         }
     }
@@ -307,11 +307,11 @@ pub(crate) fn validate_update(object: &Value, old: &Value, resource: &ResourceIn
 
 fn validate_labels(labels: &Map<String, Value>, path: &str, errors: &mut FieldErrors) {
     for (key, value) in labels {
-        for problem in qualified_name_problems(key) {
+        for problem in names::qualified_name(key) {
             errors.push(FieldError::invalid(path, key.as_str(), problem));
         }
         let value = value.as_str().unwrap_or_default();
-        for problem in label_value_problems(value) {
+        for problem in names::label_value(value) {
             errors.push(FieldError::invalid(path, value, problem));
         }
     }
@@ -320,7 +320,7 @@ fn validate_labels(labels: &Map<String, Value>, path: &str, errors: &mut FieldEr
 fn validate_annotations(annotations: &Map<String, Value>, errors: &mut FieldErrors) {
     let mut total = 0;
     for (key, value) in annotations {
-        for problem in qualified_name_problems(&key.to_lowercase()) {
+        for problem in names::qualified_name(&key.to_lowercase()) {
             errors.push(FieldError::invalid("metadata.annotations", key.as_str(), problem));
         }
         total += key.len() + value.as_str().map_or(0, str::len);
@@ -365,79 +365,6 @@ fn validate_owners(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-
-/// What is wrong with a label key or the like: `[prefix/]name`.
-pub(crate) fn qualified_name_problems(key: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    let (prefix, name) = match key.split_once('/') {
-        None => (None, key),
-        Some((prefix, name)) => (Some(prefix), name),
-    };
-    if name.contains('/') {
-        return vec![
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-             alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-             '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. \
-             'example.com/MyName')"
-                .to_owned(),
-        ];
-    }
-    match prefix {
-        Some("") => problems.push("prefix part must be non-empty".to_owned()),
-        Some(prefix) if prefix.len() > 253 => {
-            problems.push("prefix part must be no more than 253 bytes".to_owned());
-        }
-        Some(prefix) if !is_subdomain(prefix) => problems.push(format!("prefix part {SUBDOMAIN}")),
-        _ => {}
-    }
-    if name.is_empty() {
-        problems.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        problems.push("name part must be no more than 63 bytes".to_owned());
-    }
-    if !is_word(name) {
-        problems.push(NAME_PART.to_owned());
-    }
-    problems
-}
-
-/// What is wrong with a label's value.
-pub(crate) fn label_value_problems(value: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if value.len() > 63 {
-        problems.push("must be no more than 63 bytes".to_owned());
-    }
-    if !value.is_empty() && !is_word(value) {
-        problems.push(LABEL_VALUE.to_owned());
-    }
-    problems
-}
-
-fn is_word(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    ends(bytes.first())
-        && ends(bytes.last())
-        && bytes
-            .iter()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(|label| {
-        let bytes = label.as_bytes();
-        let ends = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        ends(bytes.first())
-            && ends(bytes.last())
-            && bytes
-                .iter()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -453,19 +380,6 @@ mod tests {
         assert_eq!(suffixed(&"a".repeat(80)).len(), 63);
         let mut named = json!({"metadata": {"name": "x", "generateName": "y"}});
         assert!(!generate_name(&mut named));
-    }
-
-    #[test]
-    fn label_rules() {
-        for good in ["a", "A_b.c-d", "example.com/x", "0"] {
-            assert_eq!(qualified_name_problems(good), Vec::<String>::new(), "{good}");
-        }
-        for bad in ["", "-a", "a b", "/x", "Example.com/x", "a/b/c", "ex_ample/x", "x/"] {
-            assert!(!qualified_name_problems(bad).is_empty(), "{bad}");
-        }
-        assert!(label_value_problems("").is_empty());
-        assert!(!label_value_problems(&"v".repeat(64)).is_empty());
-        assert!(!label_value_problems("a/b").is_empty());
     }
 
     #[test]

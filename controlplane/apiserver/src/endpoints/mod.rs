@@ -11,6 +11,7 @@ pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod patch;
 pub(crate) mod pipeline;
+pub(crate) mod selection;
 mod store_reader;
 pub(crate) mod transaction;
 pub(crate) mod update;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use minato_codec::{Decoded, Limits, depth_within};
-use minato_meta::{ApiError, ErrorKind};
-use minato_patch::{JsonPatchLimits, json_patch, merge_patch};
+use minato_meta::{ApiError, ErrorKind, FieldError, FieldErrors, GroupKind};
+use minato_patch::{JsonPatchLimits, json_patch, merge_patch, strategic_merge_patch};
 use serde_json::Value;
 
 use super::options::WriteOptions;
 use super::pipeline::Write;
-use super::transaction::{self, Change, Stored, Transform};
-use super::{Target, create, decode, version};
+use super::transaction::{self, Change, Outcome, Stored, Transform};
+use super::{Target, create, decode, managed, metadata, version};
+use crate::allocators;
 use crate::request::ApiRequest;
 use crate::response::Response;
 use crate::server::ApiServer;
@@ -26,23 +27,79 @@ pub(crate) enum PatchType {
 }
 
 impl PatchType {
-    fn from_media_type(media_type: &str) -> Result<Self, ApiError> {
+    fn from_media_type(media_type: &str, custom: bool) -> Result<Self, ApiError> {
         Ok(match media_type {
             "application/json-patch+json" => Self::Json,
             "application/merge-patch+json" => Self::Merge,
-            "application/strategic-merge-patch+json" => Self::Strategic,
+            "application/strategic-merge-patch+json" if !custom => Self::Strategic,
             "application/apply-patch+yaml" => Self::Apply,
             _ => {
-                return Err(unsupported(
-                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                let strategic = if custom {
+                    ""
+                } else {
+                    "application/strategic-merge-patch+json, "
+                };
+                return Err(ApiError::new(
+                    ErrorKind::UnsupportedMediaType,
+                    format!(
+                        "the body of the request was in an unknown format - accepted media types include: \
+                         application/json-patch+json, application/merge-patch+json, {strategic}\
+                         application/apply-patch+yaml"
+                    ),
                 ));
             }
         })
     }
 }
 
-fn unsupported(message: &str) -> ApiError {
-    ApiError::new(ErrorKind::UnsupportedMediaType, message)
+/// A patch as it came.
+pub(crate) struct PatchBody {
+    pub(crate) patch_type: PatchType,
+    pub(crate) value: Value,
+    pub(crate) duplicates: Vec<String>,
+}
+
+impl PatchBody {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// 415 for patch types that the kind does not take, 400 for bodies that are none.
+    pub(crate) async fn read(server: &ApiServer, request: &mut ApiRequest, target: &Target) -> Result<Self, ApiError> {
+        let custom = server.registry.custom_schema(&target.resource.gvr).is_some();
+        let patch_type = PatchType::from_media_type(decode::media_type(request), custom)?;
+        let body = request.read_body().await?;
+        let media_type = match patch_type {
+            PatchType::Apply => "application/yaml",
+            _ => "application/json",
+        };
+        let Decoded { value, duplicates } = decode::tree(&body, media_type)?;
+        Ok(Self {
+            patch_type,
+            value,
+            duplicates,
+        })
+    }
+
+    /// The patched tree, before any check of its structure. Not for apply.
+    ///
+    /// # Errors
+    /// 400, 413 or 422 for patches that do not fit.
+    pub(crate) fn patched(&self, old: &Value, schema: Option<&minato_schema::Schema>) -> Result<Value, ApiError> {
+        let mut new = old.clone();
+        let result = match (self.patch_type, schema) {
+            (PatchType::Json, _) => json_patch(&mut new, &self.value, &JsonPatchLimits::default()),
+            (PatchType::Strategic, Some(schema)) => strategic_merge_patch(&mut new, &self.value, schema),
+            _ => {
+                merge_patch(&mut new, &self.value);
+                Ok(())
+            }
+        };
+        result.map_err(minato_patch::PatchError::into_api_error)?;
+        if !depth_within(&new, Limits::default().depth) {
+            return Err(ApiError::bad_request("the patched object is nested too deeply"));
+        }
+        Ok(new)
+    }
 }
 
 /// Patches an object or a subresource that shows the whole object.
@@ -55,77 +112,160 @@ pub(crate) async fn patch(
     target: Target,
 ) -> Result<Response, ApiError> {
     let options = WriteOptions::from_request(&request, "PatchOptions")?;
-    let patch_type = PatchType::from_media_type(decode::media_type(&request))?;
-    let body = request.read_body().await?;
-    let Decoded { value, duplicates } = match patch_type {
-        PatchType::Apply => decode::tree(&body, "application/yaml")?,
-        _ => decode::tree(&body, "application/json")?,
-    };
+    let body = PatchBody::read(server, &mut request, &target).await?;
+    let outcome = patch_object(server, &request, &target, &options, &body).await?;
+    create::respond(&target, outcome)
+}
+
+/// Runs a patch to its end.
+pub(crate) async fn patch_object(
+    server: &Arc<ApiServer>,
+    request: &ApiRequest,
+    target: &Target,
+    options: &WriteOptions,
+    body: &PatchBody,
+) -> Result<Outcome, ApiError> {
+    let applies = body.patch_type == PatchType::Apply;
+    if options.force && !applies {
+        let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
+        let kind = GroupKind::new("meta.k8s.io", "PatchOptions");
+        return Err(ApiError::invalid(&kind, "", FieldErrors(vec![error])));
+    }
     let write = Write {
         server,
-        target: &target,
+        target,
         user: &request.user,
         warnings: &request.warnings,
-        options: &options,
+        options,
+        managers_settled: applies,
     };
-    let mut transform = Patch {
-        write: &write,
-        patch_type,
-        patch: value,
-        duplicates,
-    };
-    let outcome = transaction::run(server, &target, options.dry_run, &mut transform).await?;
-    create::respond(&target, outcome)
+    if applies {
+        let mut transform = ApplyPatch {
+            config: configuration(&write, body)?,
+            write: &write,
+        };
+        return transaction::run(server, target, options.dry_run, &mut transform).await;
+    }
+    let mut transform = Patch { write: &write, body };
+    transaction::run(server, target, options.dry_run, &mut transform).await
 }
 
 struct Patch<'a> {
     write: &'a Write<'a>,
-    patch_type: PatchType,
-    patch: Value,
-    duplicates: Vec<String>,
-}
-
-impl Patch<'_> {
-    fn patched(&self, old: &Value) -> Result<Value, ApiError> {
-        let mut new = old.clone();
-        match self.patch_type {
-            PatchType::Json => {
-                json_patch(&mut new, &self.patch, &JsonPatchLimits::default()).map_err(|e| e.into_api_error())?;
-            }
-            PatchType::Merge => merge_patch(&mut new, &self.patch),
-            PatchType::Strategic | PatchType::Apply => {
-                return Err(ApiError::new(
-                    ErrorKind::ServiceUnavailable,
-                    "this kind of patch is not served yet",
-                ));
-            }
-        }
-        if !depth_within(&new, Limits::default().depth) {
-            return Err(ApiError::bad_request("the patched object is nested too deeply"));
-        }
-        Ok(new)
-    }
+    body: &'a PatchBody,
 }
 
 #[async_trait]
 impl Transform for Patch<'_> {
     async fn apply(&mut self, current: Option<&Stored>) -> Result<Change, ApiError> {
-        let target = self.write.target;
+        let (target, registry) = (self.write.target, &self.write.server.registry);
         let Some(current) = current else {
             return Err(target.not_found());
         };
         let mut old = current.object.clone();
         version::from_storage(&target.resource, &mut old);
+        let schema = registry.schema(&target.resource);
         let decoded = Decoded {
-            value: self.patched(&old)?,
-            duplicates: self.duplicates.clone(),
+            value: self.body.patched(&old, schema.as_deref())?,
+            duplicates: self.body.duplicates.clone(),
         };
         let strictness = decode::Strictness {
             validation: self.write.options.field_validation,
             warnings: self.write.warnings,
         };
-        let mut object = decode::intake(&self.write.server.registry, &target.resource, decoded, &strictness)?;
+        let mut object = decode::intake(registry, &target.resource, decoded, &strictness)?;
         version::to_storage(&target.resource, &mut object);
         self.write.update(object, current).await
+    }
+}
+
+/// The configuration of an apply: checked and pruned, but not defaulted.
+fn configuration(write: &Write<'_>, body: &PatchBody) -> Result<Value, ApiError> {
+    let (target, registry) = (write.target, &write.server.registry);
+    let mut config = body.value.clone();
+    decode::stamp_kind(&mut config, &target.resource.gvk)?;
+    let strictness = decode::Strictness {
+        validation: write.options.field_validation,
+        warnings: write.warnings,
+    };
+    decode::structure(
+        registry,
+        &target.resource,
+        &mut config,
+        body.duplicates.clone(),
+        &strictness,
+    )?;
+    metadata::settle_namespace(&mut config, target)?;
+    let name = metadata::text(&config, "name");
+    if !name.is_empty() && name != target.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        )));
+    }
+    metadata::of(&mut config)?.insert("name".to_owned(), Value::String(target.name.clone()));
+    Ok(config)
+}
+
+struct ApplyPatch<'a> {
+    write: &'a Write<'a>,
+    config: Value,
+}
+
+#[async_trait]
+impl Transform for ApplyPatch<'_> {
+    async fn apply(&mut self, current: Option<&Stored>) -> Result<Change, ApiError> {
+        let Write {
+            server,
+            target,
+            options,
+            warnings,
+            ..
+        } = self.write;
+        let resource = &target.resource;
+        let live = current.map(|stored| {
+            let mut live = stored.object.clone();
+            version::from_storage(resource, &mut live);
+            live
+        });
+        if live.is_none() {
+            self.refuse_absent()?;
+        }
+        let registry = &server.registry;
+        let mut object = managed::apply(
+            registry,
+            resource,
+            &target.subresource,
+            live.as_ref(),
+            &self.config,
+            options,
+        )?;
+        decode::complete(registry, resource, &mut object);
+        version::to_storage(resource, &mut object);
+        if let Some(current) = current {
+            return self.write.update(object, current).await;
+        }
+        let mut object = self.write.create(object).await?;
+        let effects = allocators::plan(server, resource, None, &mut object, warnings).await?;
+        Ok(Change::Put { object, effects })
+    }
+}
+
+impl ApplyPatch<'_> {
+    /// Applies that cannot create: to a subresource, or of an object that the client has seen before.
+    fn refuse_absent(&self) -> Result<(), ApiError> {
+        let target = self.write.target;
+        if !target.subresource.is_empty() {
+            return Err(target.not_found());
+        }
+        let uid = metadata::text(&self.config, "uid");
+        if !uid.is_empty() {
+            return Err(ApiError::conflict(
+                &target.resource.gvr.group_resource(),
+                &target.name,
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found"),
+            ));
+        }
+        Ok(())
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Write<'a> {
     pub(crate) user: &'a UserInfo,
     pub(crate) warnings: &'a Warnings,
     pub(crate) options: &'a WriteOptions,
+    /// Whether the object comes with its managers already (server-side apply).
+    pub(crate) managers_settled: bool,
 }
 
 /// Kinds whose status is taken on create: a kubelet registers its node with it.
@@ -87,13 +89,13 @@ impl Write<'_> {
         metadata::begin_create(&mut object)?;
         let strip_status = resource.has_status() && !keeps_status_on_create(self.target);
         if strip_status {
-            drop_status(&mut object);
+            self.drop_status(&mut object);
         }
         self.warn_repeated_owners(&mut object);
-        managed::record(&self.server.registry, resource, "", None, &mut object, self.options);
+        self.record_managers(&mut object, None);
         let mut object = self.mutate(Operation::Create, object, &Value::Null).await?;
         if strip_status {
-            drop_status(&mut object);
+            self.drop_status(&mut object);
         }
         metadata::generate_name(&mut object);
         strategy.prepare_for_create(&mut object);
@@ -121,14 +123,7 @@ impl Write<'_> {
         metadata::begin_update(&mut object, current, self.target)?;
         self.split(&mut object, old);
         self.warn_repeated_owners(&mut object);
-        managed::record(
-            &self.server.registry,
-            resource,
-            &self.target.subresource,
-            Some(old),
-            &mut object,
-            self.options,
-        );
+        self.record_managers(&mut object, Some(old));
         let mut object = self.mutate(Operation::Update, object, old).await?;
         self.split(&mut object, old);
         if status_write {
@@ -159,7 +154,8 @@ impl Write<'_> {
             let effects = allocators::release(self.server, &self.target.resource, old);
             return Ok(Change::Delete { object, effects });
         }
-        if same_but_for_times(&object, old) {
+        // Writes that change nothing but the times of managers change nothing that anybody could want.
+        if minato_patch::same_but_for_times(&object, old) {
             return Ok(Change::Keep);
         }
         let effects = if self.target.subresource.is_empty() {
@@ -186,6 +182,30 @@ impl Write<'_> {
             }
             "" => set(object, "status", from(old)),
             _ => {}
+        }
+    }
+
+    /// Leaves what Go shows of an unset status: `{}` for most built-in kinds.
+    fn drop_status(&self, object: &mut Value) {
+        set(object, "status", None);
+        if let Some(schema) = self.server.registry.schema(&self.target.resource)
+            && self.server.registry.custom_schema(&self.target.resource.gvr).is_none()
+        {
+            minato_schema::to_go_shape(object, &schema);
+        }
+    }
+
+    fn record_managers(&self, object: &mut Value, old: Option<&Value>) {
+        if !self.managers_settled {
+            let (registry, target) = (&self.server.registry, self.target);
+            managed::record(
+                registry,
+                &target.resource,
+                &target.subresource,
+                old,
+                object,
+                self.options,
+            );
         }
     }
 
@@ -256,10 +276,6 @@ fn set(object: &mut Value, key: &str, value: Option<Value>) {
     }
 }
 
-fn drop_status(object: &mut Value) {
-    set(object, "status", None);
-}
-
 /// Labels, annotations, finalizers and field ownership may change with a status write; owners and the rest may not.
 fn keep_metadata_of_status_write(merged: &mut Value, sent: &Value) {
     for field in ["labels", "annotations", "finalizers", "managedFields"] {
@@ -279,29 +295,4 @@ fn is_finished(object: &Value, target: &Target) -> bool {
         && metadata::finalizers(object).is_empty()
         && grace.unwrap_or(0) == 0
         && !(super::delete::is_namespace(target) && super::delete::has_spec_finalizers(object))
-}
-
-/// Equal but for the times in `managedFields`: such a write changes nothing that anybody could want.
-fn same_but_for_times(new: &Value, old: &Value) -> bool {
-    if new == old {
-        return true;
-    }
-    let managed = |o: &Value| o.pointer("/metadata/managedFields").cloned();
-    let timeless = |mut list: Option<Value>| {
-        for entry in list.iter_mut().filter_map(Value::as_array_mut).flatten() {
-            set(entry, "time", None);
-        }
-        list
-    };
-    if timeless(managed(new)) != timeless(managed(old)) {
-        return false;
-    }
-    let without = |o: &Value| {
-        let mut o = o.clone();
-        if let Some(metadata) = o.get_mut("metadata") {
-            set(metadata, "managedFields", None);
-        }
-        o
-    };
-    without(new) == without(old)
 }

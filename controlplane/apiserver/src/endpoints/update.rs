@@ -38,6 +38,7 @@ pub(crate) async fn update(
         user: &request.user,
         warnings: &request.warnings,
         options: &options,
+        managers_settled: false,
     };
     if metadata::text(&object, "name").is_empty() {
         return Err(ApiError::bad_request(

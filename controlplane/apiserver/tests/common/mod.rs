@@ -26,7 +26,7 @@ use tower::ServiceExt;
 
 /// The newest state only; no history, no watch.
 #[derive(Default)]
-pub struct MemoryStore {
+pub(crate) struct MemoryStore {
     state: Mutex<(u64, BTreeMap<String, KeyValue>)>,
 }
 
@@ -101,7 +101,7 @@ impl Store for MemoryStore {
 }
 
 /// Tokens are user names; one word is refused.
-pub struct Names;
+pub(crate) struct Names;
 
 #[async_trait]
 impl Authenticator for Names {
@@ -118,7 +118,7 @@ impl Authenticator for Names {
 }
 
 /// Everybody may do everything, but for `nobody` and the anonymous.
-pub struct Most;
+pub(crate) struct Most;
 
 #[async_trait]
 impl Authorizer for Most {
@@ -133,7 +133,7 @@ impl Authorizer for Most {
     }
 }
 
-pub fn user(name: &str) -> UserInfo {
+pub(crate) fn user(name: &str) -> UserInfo {
     UserInfo {
         name: name.to_owned(),
         groups: vec!["system:authenticated".to_owned()],
@@ -172,7 +172,7 @@ impl Strategy for Plain {
     }
 }
 
-pub fn kind(group: &str, resource: &str, kind: &str, status: bool) -> ResourceInfo {
+pub(crate) fn kind(group: &str, resource: &str, kind: &str, status: bool) -> ResourceInfo {
     let package = if group.is_empty() { "core" } else { group };
     ResourceInfo {
         gvr: GroupVersionResource::new(group, "v1", resource),
@@ -202,16 +202,17 @@ pub fn kind(group: &str, resource: &str, kind: &str, status: bool) -> ResourceIn
     }
 }
 
-pub fn server() -> Arc<ApiServer> {
+pub(crate) fn server() -> Arc<ApiServer> {
     server_on(Arc::new(MemoryStore::default()))
 }
 
-pub fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
+pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
     ApiServer::new(ApiServerConfig::default(), store, |_| Deps {
         authenticator: Arc::new(Names),
         authorizer: Arc::new(Most),
         admission: Vec::new(),
         egress: None,
+        token_issuer: None,
         extra_resources: vec![
             kind("", "configmaps", "ConfigMap", false),
             kind("", "pods", "Pod", true),
@@ -223,7 +224,7 @@ pub fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
 }
 
 /// Sends a request as `admin` and returns code and body.
-pub async fn call(server: &Arc<ApiServer>, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+pub(crate) async fn call(server: &Arc<ApiServer>, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
     let body = if body.is_null() {
         String::new()
     } else {
@@ -233,7 +234,7 @@ pub async fn call(server: &Arc<ApiServer>, method: Method, path: &str, body: Val
 }
 
 /// Sends a body of any type.
-pub async fn call_typed(
+pub(crate) async fn call_typed(
     server: &Arc<ApiServer>,
     method: Method,
     path: &str,
