@@ -5,6 +5,8 @@
 
 mod apply;
 mod field_set;
+#[cfg(test)]
+mod hostile_tests;
 mod json;
 mod merge;
 mod order;

@@ -169,7 +169,8 @@ class Generator:
 
     def proto_message(self, definition):
         package, message = definition.rsplit(".", 1)
-        return self.protos.get(package.removeprefix("io.k8s."), {}).get(message), package.removeprefix("io.k8s.")
+        package = package.removeprefix("io.k8s.").replace("-", "_")
+        return self.protos.get(package, {}).get(message), package
 
     def proto_of(self, definition, field, trail):
         message, package = self.proto_message(definition)

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use minato_meta::{ApiError, Cause, ErrorKind, format_time};
-use minato_schema::Schema;
+use minato_schema::{Schema, to_go_shape};
 use serde_json::{Map, Value};
 
 use crate::field_set::{FieldSet, display_path};
@@ -117,7 +117,7 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-/// Applies a configuration and returns the new object with its managers.
+/// Applies a configuration and returns the new object, in Go's shape and with its managers. It is not defaulted.
 ///
 /// When nothing changes, the result equals `live`, timestamps included: comparing them tells a write that is none.
 ///
@@ -166,6 +166,8 @@ fn apply_once(request: &Apply<'_>, force: bool) -> Result<Value, ApplyError> {
         remove_dropped(&mut merged, schema, &last.fields, &keep);
     }
 
+    // Values that Go leaves out or writes otherwise (`false`, `cpu: 1`) are no changes.
+    to_go_shape(&mut merged, schema);
     fields.subtract(server_fields());
     let changes = difference(&live, &merged, schema);
     settle(&mut managers, &identity, &changes, writer, force)?;

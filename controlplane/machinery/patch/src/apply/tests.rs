@@ -324,6 +324,26 @@ fn applying_the_same_again_changes_nothing_at_all() {
 }
 
 #[test]
+fn values_that_go_writes_otherwise_are_no_changes() {
+    let mut c = Cluster::new(schema("", "v1", "Pod"), "v1");
+    let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"hostNetwork": false,
+        "containers": [{"name": "c", "env": [], "resources": {"limits": {"cpu": 1, "memory": "1024Mi"}}}]}});
+    c.apply("a", config.clone());
+    assert_eq!(
+        c.get("/spec/containers/0/resources/limits"),
+        json!({"cpu": "1", "memory": "1Gi"})
+    );
+    let before = c.object.clone();
+    c.apply("a", config.clone());
+    assert_eq!(c.object, before);
+    c.apply("b", config);
+    assert!(
+        c.owns("a").unwrap().1["f:spec"].get("f:hostNetwork").is_some(),
+        "shared"
+    );
+}
+
+#[test]
 fn clients_may_clear_the_managers() {
     let mut c = Cluster::new(deployment_schema(), "apps/v1");
     c.apply("a", web(json!({"replicas": 3})));

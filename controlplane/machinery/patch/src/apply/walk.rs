@@ -210,16 +210,16 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn compare_items(
-    old: Option<&Value>,
-    new: Option<&Value>,
+fn compare_items<'v>(
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
     schema: &Schema,
     path: &mut Vec<Step>,
     out: &mut Difference,
 ) -> Result<(), String> {
-    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let list = |value: Option<&'v Value>| value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let (old, new) = (list(old), list(new));
-    let (old_steps, new_steps) = (steps(&old, schema)?, steps(&new, schema)?);
+    let (old_steps, new_steps) = (steps(old, schema)?, steps(new, schema)?);
     let index = |steps: &[Step]| -> HashMap<Step, usize> {
         let mut places = HashMap::new();
         for (at, step) in steps.iter().enumerate() {
