@@ -506,7 +506,7 @@ mod tests {
         let s = selector(json!({"matchLabels": {"a": "b"}, "matchExpressions": [
             {"key": "c", "operator": "NotIn", "values": ["x", "w"]}, {"key": "d", "operator": "Exists"}]}))
         .unwrap();
-        assert_eq!(s.to_string(), "a in (b),c notin (w,x),d");
+        assert_eq!(s.to_string(), "a=b,c notin (w,x),d");
         assert!(s.matches_object(&json!({"metadata": {"labels": {"a": "b", "d": ""}}})));
         assert!(!s.matches_object(&json!({"metadata": {}})));
         assert_eq!(
