@@ -94,10 +94,23 @@ async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response,
     if !target.subresource.is_empty() {
         return crate::subresources::dispatch(server, request, target).await;
     }
+    if is_bindings(&target.resource) {
+        if request.info.verb != "create" {
+            return Err(ApiError::method_not_allowed());
+        }
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let resource = server.registry.get(&pods).ok_or_else(ApiError::no_such_path)?;
+        return crate::subresources::create_binding(server, request, Target { resource, ..target }).await;
+    }
     if let Some(review) = crate::reviews::kind(&target.resource) {
         return crate::reviews::create(server, request, target, review).await;
     }
     main_resource(server, request, target).await
+}
+
+/// `bindings` is a way to write pods, not a collection.
+fn is_bindings(resource: &ResourceInfo) -> bool {
+    resource.gvr.group.is_empty() && resource.gvr.resource == "bindings"
 }
 
 fn target(resource: Arc<ResourceInfo>, request: &ApiRequest) -> Result<Target, ApiError> {

@@ -167,20 +167,21 @@ impl Write<'_> {
         Ok(Change::Put { object, effects })
     }
 
-    /// Main writes keep the old status; status writes keep everything else.
+    /// Takes from the object what this endpoint is about, and all else from the old one.
     fn split(&self, object: &mut Value, old: &Value) {
-        if !self.target.resource.has_status() {
-            return;
-        }
         let from = |source: &Value| source.get("status").cloned();
         match self.target.subresource.as_str() {
+            "" if self.target.resource.has_status() => set(object, "status", from(old)),
             "status" => {
                 let mut merged = old.clone();
                 set(&mut merged, "status", from(object));
                 keep_metadata_of_status_write(&mut merged, object);
                 *object = merged;
             }
-            "" => set(object, "status", from(old)),
+            "approval" => take(object, old, "/status/conditions"),
+            "finalize" => take(object, old, "/spec/finalizers"),
+            "ephemeralcontainers" => take(object, old, "/spec/ephemeralContainers"),
+            "resize" => take_resources(object, old),
             _ => {}
         }
     }
@@ -273,6 +274,47 @@ fn set(object: &mut Value, key: &str, value: Option<Value>) {
             Some(value) => fields.insert(key.to_owned(), value),
             None => fields.remove(key),
         };
+    }
+}
+
+/// Makes `object` the old one but for the value at a path of two fields.
+fn take(object: &mut Value, old: &Value, path: &str) {
+    let value = object.pointer(path).cloned();
+    let managers = object.pointer("/metadata/managedFields").cloned();
+    let mut merged = old.clone();
+    let mut fields = path.split('/').skip(1);
+    if let (Some(outer), Some(inner)) = (fields.next(), fields.next()) {
+        if !merged.get(outer).is_some_and(Value::is_object) {
+            set(&mut merged, outer, Some(Value::Object(serde_json::Map::new())));
+        }
+        if let Some(outer) = merged.get_mut(outer) {
+            set(outer, inner, value);
+        }
+    }
+    if let Some(metadata) = merged.get_mut("metadata") {
+        set(metadata, "managedFields", managers);
+    }
+    *object = merged;
+}
+
+/// Makes `object` the old one but for the resources of its containers.
+fn take_resources(object: &mut Value, old: &Value) {
+    let sent = std::mem::replace(object, old.clone());
+    let managers = sent.pointer("/metadata/managedFields").cloned();
+    for list in ["/spec/containers", "/spec/initContainers"] {
+        let sent = sent.pointer(list).and_then(Value::as_array);
+        let kept = object.pointer_mut(list).and_then(Value::as_array_mut);
+        for container in kept.into_iter().flatten() {
+            let same = |c: &&Value| c.get("name") == container.get("name");
+            if let Some(sent) = sent.into_iter().flatten().find(same) {
+                for field in ["resources", "resizePolicy"] {
+                    set(container, field, sent.get(field).cloned());
+                }
+            }
+        }
+    }
+    if let Some(metadata) = object.get_mut("metadata") {
+        set(metadata, "managedFields", managers);
     }
 }
 

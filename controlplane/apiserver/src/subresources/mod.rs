@@ -1,13 +1,22 @@
 //! Parts of objects that have paths of their own.
 
+mod binding;
+mod eviction;
+mod scale;
+mod token;
+
 use std::sync::Arc;
 
+use http::StatusCode;
 use minato_meta::{ApiError, ErrorKind};
+use serde_json::json;
 
 use crate::endpoints::{Target, get, patch, update};
 use crate::request::ApiRequest;
-use crate::response::Response;
+use crate::response::{self, Response};
 use crate::server::ApiServer;
+
+pub(crate) use binding::create as create_binding;
 
 /// Answers a request for a subresource.
 ///
@@ -18,22 +27,30 @@ pub(crate) async fn dispatch(
     request: ApiRequest,
     target: Target,
 ) -> Result<Response, ApiError> {
-    if target.resource.subresource(&target.subresource).is_none() {
+    if target.resource.subresource(&target.subresource).is_none() || target.name.is_empty() {
         return Err(ApiError::no_such_path());
     }
+    let creates = request.info.verb == "create";
     match target.subresource.as_str() {
-        "status" => whole_object(server, request, target).await,
+        "status" | "approval" | "finalize" | "ephemeralcontainers" | "resize" => {
+            whole_object(server, request, target).await
+        }
+        "scale" => scale::handle(server, request, target).await,
+        "binding" if creates => binding::create(server, request, target).await,
+        "eviction" if creates => eviction::create(server, request, target).await,
+        "token" if creates => token::create(server, request, target).await,
+        "binding" | "eviction" | "token" => Err(ApiError::method_not_allowed()),
         name => Err(ApiError::new(
             ErrorKind::ServiceUnavailable,
             format!(
-                "the subresource {name:?} of {} is not served yet",
+                "{}/{name} needs a connection to the node, which this server does not have",
                 target.resource.gvr.resource
             ),
         )),
     }
 }
 
-/// A subresource whose body is the whole object.
+/// A subresource whose body is the whole object; the pipeline takes from it what the subresource is about.
 async fn whole_object(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
     match request.info.verb.as_str() {
         "get" => get::get(server, request, target).await,
@@ -41,4 +58,16 @@ async fn whole_object(server: &Arc<ApiServer>, request: ApiRequest, target: Targ
         "patch" => patch::patch(server, request, target).await,
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// The `Status` that answers a request which makes nothing to show.
+fn success(code: StatusCode) -> Result<Response, ApiError> {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": code.as_u16(),
+    });
+    response::json(code, &status)
 }

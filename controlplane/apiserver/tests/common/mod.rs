@@ -14,7 +14,10 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use minato_apiserver::{ApiServer, ApiServerConfig, Deps};
-use minato_auth::{Attributes, Authenticated, Authenticator, Authorizer, Credentials, Decision, RulesFor, UserInfo};
+use minato_auth::{
+    Attributes, Authenticated, Authenticator, Authorizer, Credentials, Decision, IssuedToken, RulesFor, TokenIssuer,
+    TokenSpec, UserInfo,
+};
 use minato_meta::{ApiError, GroupResource, GroupVersionKind, GroupVersionResource, Revision};
 use minato_rules::{Column, ResourceInfo, Strategy, Subresource, Verb};
 use minato_storage::{
@@ -117,6 +120,20 @@ impl Authenticator for Names {
     }
 }
 
+/// Tokens that say what they were asked for.
+pub(crate) struct Issuer;
+
+#[async_trait]
+impl TokenIssuer for Issuer {
+    async fn issue(&self, spec: &TokenSpec) -> Result<IssuedToken, ApiError> {
+        Ok(IssuedToken {
+            token: format!("{spec:?}"),
+            expires: Timestamp::now(),
+            audiences: spec.audiences.clone(),
+        })
+    }
+}
+
 /// Everybody may do everything, but for `nobody` and the anonymous.
 pub(crate) struct Most;
 
@@ -172,8 +189,23 @@ impl Strategy for Plain {
     }
 }
 
+const SUBRESOURCES: &[(&str, &str)] = &[
+    ("*", "status"),
+    ("deployments", "scale"),
+    ("pods", "binding"),
+    ("pods", "eviction"),
+    ("pods", "ephemeralcontainers"),
+    ("pods", "exec"),
+    ("namespaces", "finalize"),
+    ("serviceaccounts", "token"),
+];
+
 pub(crate) fn kind(group: &str, resource: &str, kind: &str, status: bool) -> ResourceInfo {
-    let package = if group.is_empty() { "core" } else { group };
+    let package = if group.is_empty() {
+        "core"
+    } else {
+        group.trim_end_matches(".k8s.io")
+    };
     ResourceInfo {
         gvr: GroupVersionResource::new(group, "v1", resource),
         gvk: GroupVersionKind::new(group, "v1", kind),
@@ -181,17 +213,20 @@ pub(crate) fn kind(group: &str, resource: &str, kind: &str, status: bool) -> Res
         singular: kind.to_lowercase(),
         short_names: Vec::new(),
         categories: Vec::new(),
-        namespaced: kind != "Namespace",
+        namespaced: !matches!(
+            kind,
+            "Namespace" | "SubjectAccessReview" | "TokenReview" | "SelfSubjectReview"
+        ),
         verbs: Verb::ALL,
-        subresources: if status {
-            vec![Subresource {
-                name: "status",
+        subresources: SUBRESOURCES
+            .iter()
+            .filter(|(of, name)| *of == resource || *of == "*" && *name == "status" && status)
+            .map(|(_, name)| Subresource {
+                name,
                 kind: None,
                 verbs: &[Verb::Get, Verb::Patch, Verb::Update],
-            }]
-        } else {
-            Vec::new()
-        },
+            })
+            .collect(),
         definition: format!("io.k8s.api.{package}.v1.{kind}"),
         storage: GroupResource::new(group, resource),
         storage_version: "v1".to_owned(),
@@ -212,12 +247,29 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
         authorizer: Arc::new(Most),
         admission: Vec::new(),
         egress: None,
-        token_issuer: None,
+        token_issuer: Some(Arc::new(Issuer)),
         extra_resources: vec![
             kind("", "configmaps", "ConfigMap", false),
             kind("", "pods", "Pod", true),
             kind("", "namespaces", "Namespace", true),
             kind("apps", "deployments", "Deployment", true),
+            kind("", "serviceaccounts", "ServiceAccount", false),
+            kind("", "services", "Service", true),
+            kind("", "bindings", "Binding", false),
+            kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", true),
+            kind("authentication.k8s.io", "tokenreviews", "TokenReview", false),
+            kind(
+                "authentication.k8s.io",
+                "selfsubjectreviews",
+                "SelfSubjectReview",
+                false,
+            ),
+            kind(
+                "authorization.k8s.io",
+                "subjectaccessreviews",
+                "SubjectAccessReview",
+                false,
+            ),
         ],
         bootstrap_objects: Vec::new(),
     })
