@@ -207,8 +207,8 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, schema: &Schema, write
         return;
     }
     let empty = Value::Object(Map::new());
-    let before = without_managers(old.unwrap_or(&empty));
-    let changes = difference(&before, &without_managers(new), schema);
+    // The lists of managers differ too, but nobody owns those.
+    let changes = difference(old.unwrap_or(&empty), new, schema);
     let identity = Identity::new(
         writer.manager,
         Operation::Update,
