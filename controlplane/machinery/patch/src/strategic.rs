@@ -122,6 +122,9 @@ fn merge_value(
                 _ => Vec::new(),
             };
             let merges = field.and_then(|f| f.patch.as_ref()).is_some_and(|p| p.merge);
+            if let Some(order) = order {
+                follows_order(change, order, merge_key(field))?;
+            }
             let (child, _) = schema.member(key);
             let items = child.items().unwrap_or(Schema::anything());
             if merges {
@@ -275,7 +278,23 @@ fn delete_scalars(original: &mut Map<String, Value>, name: &str, gone: &Value) -
     Ok(())
 }
 
-/// The order that the patch states for a list, checked against the items that it brings.
+/// The items that a patch brings must stand in its own stated order.
+fn follows_order(items: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
+    let identity = Identity::new(key);
+    let mut rest = order.iter();
+    // Items with a directive (deletions) have no place.
+    let placed = items.iter().filter(|item| item.get(DIRECTIVE).is_none());
+    for id in placed.filter_map(|item| identity.of(item)) {
+        if !rest.any(|wanted| identity.of(wanted) == Some(id)) {
+            return malformed(format!(
+                "The order in patch list doesn't match $setElementOrder list: {id} is missing or out of order"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The order that the patch states for a list.
 fn element_order<'p>(patch: &'p Map<String, Value>, key: &str) -> Result<Option<&'p Vec<Value>>, PatchError> {
     match patch.get(&format!("{ORDER_PREFIX}{key}")) {
         None => Ok(None),

@@ -34,7 +34,8 @@ struct Entry {
     name: &'static str,
     head: &'static str,
     body: &'static str,
-    schema: OnceLock<Schema>,
+    /// Boxed, so that the definitions nobody asks for cost little.
+    schema: OnceLock<Box<Schema>>,
 }
 
 /// The built-in definitions of Kubernetes 1.36.
@@ -104,7 +105,7 @@ impl Definitions {
 
     pub(crate) fn at(&self, index: u16) -> &Schema {
         let entry = &self.entries[usize::from(index)];
-        entry.schema.get_or_init(|| self.parse(entry))
+        entry.schema.get_or_init(|| Box::new(self.parse(entry)))
     }
 
     pub(crate) fn name(&self, index: u16) -> &'static str {

@@ -6,6 +6,8 @@ use crate::field_set::FieldSet;
 
 /// Update entries beyond this number are folded into [`ANCIENT`].
 const MAX_UPDATES: usize = 10;
+/// Longer lists are nobody's honest work.
+const MAX_ENTRIES: usize = 1_000;
 /// Manager of what old updaters owned.
 const ANCIENT: &str = "ancient-changes";
 
@@ -86,6 +88,9 @@ impl Managers {
             && only.is_empty()
         {
             return Said::Reset;
+        }
+        if entries.len() > MAX_ENTRIES {
+            return Said::Nothing;
         }
         match entries.iter().map(read).collect::<Option<Vec<_>>>() {
             Some(list) if !list.is_empty() => {

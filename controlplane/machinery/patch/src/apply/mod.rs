@@ -207,8 +207,8 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, schema: &Schema, write
         return;
     }
     let empty = Value::Object(Map::new());
-    let before = without_managers(old.unwrap_or(&empty));
-    let changes = difference(&before, &without_managers(new), schema);
+    // The lists of managers differ too, but nobody owns those.
+    let changes = difference(old.unwrap_or(&empty), new, schema);
     let identity = Identity::new(
         writer.manager,
         Operation::Update,
@@ -225,23 +225,41 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, schema: &Schema, write
 
 /// Whether two objects differ in nothing but the times of their managers and `resourceVersion`.
 pub fn same_but_for_times(a: &Value, b: &Value) -> bool {
-    let stripped = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-            metadata.remove("resourceVersion");
-            if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
-                for entry in entries.iter_mut() {
-                    if let Value::Object(entry) = entry {
-                        entry.remove("time");
-                    }
-                }
-                // Entries are sorted by time among other things.
-                entries.sort_by_key(ToString::to_string);
-            }
-        }
-        object
+    let same_metadata = |a: &Value, b: &Value| match (a, b) {
+        (Value::Object(a), Value::Object(b)) => same_objects(a, b, &|key, a, b| match key {
+            "resourceVersion" => true,
+            "managedFields" => same_managers(a, b),
+            _ => a == b,
+        }),
+        _ => a == b,
     };
-    stripped(a) == stripped(b)
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => same_objects(a, b, &|key, a, b| {
+            if key == "metadata" { same_metadata(a, b) } else { a == b }
+        }),
+        _ => a == b,
+    }
+}
+
+/// Compares member by member; an absent one is `null`.
+fn same_objects(a: &Map<String, Value>, b: &Map<String, Value>, same: &dyn Fn(&str, &Value, &Value) -> bool) -> bool {
+    let null = Value::Null;
+    let only_b = b.iter().filter(|(key, _)| !a.contains_key(*key));
+    a.iter()
+        .all(|(key, value)| same(key, value, b.get(key).unwrap_or(&null)))
+        && only_b.into_iter().all(|(key, value)| same(key, &null, value))
+}
+
+/// The order of entries follows their times, so it does not count either.
+fn same_managers(a: &Value, b: &Value) -> bool {
+    let (Value::Array(a), Value::Array(b)) = (a, b) else {
+        return a == b;
+    };
+    let same_entry = |a: &Value, b: &Value| match (a, b) {
+        (Value::Object(a), Value::Object(b)) => same_objects(a, b, &|key, a, b| key == "time" || a == b),
+        _ => a == b,
+    };
+    a.len() == b.len() && a.iter().all(|x| b.iter().any(|y| same_entry(x, y)))
 }
 
 /// Takes from the others what they no longer own; tells conflicts unless forced.

@@ -519,8 +519,14 @@ fn times_alone_are_no_difference() {
     let a = json!({"metadata": {"resourceVersion": "1", "managedFields": [{"manager": "m", "time": "1"}]}, "spec": 1});
     let b = json!({"metadata": {"resourceVersion": "2", "managedFields": [{"manager": "m", "time": "2"}]}, "spec": 1});
     assert!(same_but_for_times(&a, &b));
-    assert!(!same_but_for_times(
-        &a,
-        &json!({"metadata": {"managedFields": [{"manager": "n"}]}, "spec": 1})
-    ));
+    for other in [
+        json!({"metadata": {"managedFields": [{"manager": "n"}]}, "spec": 1}),
+        json!({"metadata": {"managedFields": [{"manager": "m"}]}, "spec": 2}),
+        json!({"metadata": {"managedFields": [{"manager": "m"}], "name": "x"}, "spec": 1}),
+        json!({"metadata": {"managedFields": [{"manager": "m"}]}, "spec": 1, "status": {}}),
+        json!({"metadata": {}, "spec": 1}),
+    ] {
+        assert!(!same_but_for_times(&a, &other), "{other}");
+        assert!(!same_but_for_times(&other, &a), "{other}");
+    }
 }
