@@ -19,6 +19,7 @@ mod endpoints;
 mod filters;
 mod health;
 mod metrics;
+mod negotiate;
 mod registry;
 mod request;
 mod request_info;

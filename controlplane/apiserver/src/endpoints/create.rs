@@ -13,8 +13,9 @@ use super::pipeline::Write;
 use super::transaction::{self, Change, Outcome, Stored, Transform};
 use super::{Target, decode, metadata, version};
 use crate::allocators;
+use crate::negotiate;
 use crate::request::ApiRequest;
-use crate::response::{self, Response};
+use crate::response::Response;
 use crate::server::ApiServer;
 
 /// Tries with other random names before a create with `generateName` gives up; upstream's figure.
@@ -33,7 +34,7 @@ pub(crate) async fn create(
     let body = request.read_body().await?;
     let decoded = decode::tree(&body, decode::media_type(&request))?;
     let outcome = create_decoded(server, &request, &target, decoded, &options).await?;
-    respond(&target, outcome)
+    respond(server, &request, &target, outcome)
 }
 
 /// Creates an object of a decoded body.
@@ -55,9 +56,10 @@ pub(crate) async fn create_decoded(
         ));
     }
     version::to_storage(&target.resource, &mut object);
+    let stored_target = version::stored_target(&server.registry, target);
     let write = Write {
         server,
-        target,
+        target: &stored_target,
         user: &request.user,
         warnings: &request.warnings,
         options,
@@ -117,31 +119,48 @@ impl Transform for Create<'_> {
     }
 }
 
-/// The answer to a write: the object as written, serialized once.
+/// The answer to a write: the object as written, in the version and an encoding of the request.
 ///
 /// # Errors
-/// 500 when it cannot be serialized.
-pub(crate) fn respond(target: &Target, outcome: Outcome) -> Result<Response, ApiError> {
+/// 406 when the client accepts none of the kind's encodings, 500 when it cannot be serialized.
+pub(crate) fn respond(
+    server: &ApiServer,
+    request: &ApiRequest,
+    target: &Target,
+    outcome: Outcome,
+) -> Result<Response, ApiError> {
     let (stored, code) = match outcome {
         Outcome::Written { stored, created: true } => (stored, StatusCode::CREATED),
         Outcome::Written { stored, created: false } | Outcome::Kept(stored) => (stored, StatusCode::OK),
-        Outcome::Deleted { object } => return object_response(target, object, StatusCode::OK),
+        Outcome::Deleted { object } => {
+            let mut object = object;
+            version::from_storage(&target.resource, &mut object);
+            return encode(server, request, target, StatusCode::OK, &object, None);
+        }
     };
-    if !version::is_stored_version(&target.resource) {
-        return object_response(target, stored.object, code);
+    if version::is_stored_version(&target.resource) {
+        return encode(server, request, target, code, &stored.object, Some(&stored));
     }
-    if stored.revision.0 == 0 {
-        return Ok(response::json_bytes(code, stored.bytes));
-    }
-    let bytes = minato_storage::object::with_revision(&stored.bytes, stored.revision);
-    Ok(response::json_bytes(code, bytes))
+    let mut object = stored.object;
+    version::from_storage(&target.resource, &mut object);
+    encode(server, request, target, code, &object, None)
 }
 
-/// An object in the version of the request.
-///
-/// # Errors
-/// 500 when it cannot be serialized.
-pub(crate) fn object_response(target: &Target, mut object: Value, code: StatusCode) -> Result<Response, ApiError> {
-    version::from_storage(&target.resource, &mut object);
-    response::json(code, &object)
+/// Encodes an object; JSON is made of the stored bytes where they are at hand.
+fn encode(
+    server: &ApiServer,
+    request: &ApiRequest,
+    target: &Target,
+    code: StatusCode,
+    object: &Value,
+    stored: Option<&Stored>,
+) -> Result<Response, ApiError> {
+    let accepted = negotiate::accepted(request)?;
+    let json = || match stored {
+        Some(stored) if stored.revision.0 == 0 => Ok(stored.bytes.clone()),
+        Some(stored) => Ok(minato_storage::object::with_revision(&stored.bytes, stored.revision)),
+        None => serde_json::to_vec(object).map(Into::into).map_err(ApiError::internal),
+    };
+    let schema = server.registry.schema(&target.resource);
+    negotiate::respond(code, &accepted, object, json, schema.as_deref())
 }

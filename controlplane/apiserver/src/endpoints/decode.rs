@@ -1,7 +1,7 @@
 //! Request bodies into trees of the right kind, type and shape.
 
-use minato_codec::{DecodeError, Decoded, Limits, decode_json, decode_yaml};
-use minato_meta::{ApiError, ErrorKind, GroupVersionKind};
+use minato_codec::{DecodeError, Decoded, Limits, decode_json, decode_yaml, proto};
+use minato_meta::{ApiError, ErrorKind, GroupVersion, GroupVersionKind};
 use minato_rules::ResourceInfo;
 use serde_json::Value;
 
@@ -30,15 +30,49 @@ pub(crate) fn tree(body: &[u8], media_type: &str) -> Result<Decoded, ApiError> {
     let decoded = match media_type {
         "application/json" | "text/json" => decode_json(body, &limits),
         "application/yaml" | "application/x-yaml" | "text/yaml" => decode_yaml(body, &limits),
-        _ => {
-            return Err(ApiError::new(
-                ErrorKind::UnsupportedMediaType,
-                "the body of the request was in an unknown format - accepted media types include: application/json, \
-                 application/yaml",
-            ));
-        }
+        "application/vnd.kubernetes.protobuf" => return protobuf(body, &limits),
+        _ => return Err(unknown_format()),
     };
     decoded.map_err(decode_error)
+}
+
+fn unknown_format() -> ApiError {
+    ApiError::new(
+        ErrorKind::UnsupportedMediaType,
+        "the body of the request was in an unknown format - accepted media types include: application/json, \
+         application/yaml, application/vnd.kubernetes.protobuf",
+    )
+}
+
+/// Decodes the protobuf of a built-in kind.
+fn protobuf(body: &[u8], limits: &Limits) -> Result<Decoded, ApiError> {
+    let envelope = proto::open(body).map_err(protobuf_error)?;
+    if !envelope.content_type.is_empty() && envelope.content_type != "application/vnd.kubernetes.protobuf" {
+        return match envelope.content_type {
+            "application/json" => decode_json(envelope.raw, limits).map_err(decode_error),
+            _ => Err(unknown_format()),
+        };
+    }
+    let builtin = minato_schema::builtin();
+    let version = GroupVersion::parse(envelope.api_version).unwrap_or_else(|| GroupVersion::new("", "v1"));
+    let kind = GroupVersionKind::new(version.group, version.version, envelope.kind);
+    let schema = match envelope.kind {
+        "DeleteOptions" => builtin.reference("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"),
+        _ => builtin.kind_reference(&kind),
+    };
+    let schema = schema.ok_or_else(unknown_format)?;
+    let value = proto::decode_protobuf(&envelope, &schema, limits).map_err(protobuf_error)?;
+    Ok(Decoded {
+        value,
+        duplicates: Vec::new(),
+    })
+}
+
+fn protobuf_error(error: proto::ProtobufError) -> ApiError {
+    match error {
+        proto::ProtobufError::NotCovered(_) => unknown_format(),
+        other => ApiError::bad_request(format!("the object provided is unrecognized: {other}")),
+    }
 }
 
 /// A decoder's complaint as the client gets it.

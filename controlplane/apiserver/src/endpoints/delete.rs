@@ -48,7 +48,7 @@ pub(crate) async fn delete(
     match outcome {
         Outcome::Deleted { object } if answers_with_status(&target) => deleted_status(&target, &object),
         outcome => {
-            let response = create::respond(&target, outcome)?;
+            let response = create::respond(server, &request, &target, outcome)?;
             Ok(with_code(response, StatusCode::OK))
         }
     }

@@ -14,9 +14,9 @@ use crate::server::ApiServer;
 ///
 /// # Errors
 /// 404 when it is absent.
-pub(crate) async fn get(server: &Arc<ApiServer>, _request: ApiRequest, target: Target) -> Result<Response, ApiError> {
+pub(crate) async fn get(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
     let stored = transaction::read(server, &target)
         .await?
         .ok_or_else(|| target.not_found())?;
-    create::respond(&target, Outcome::Kept(stored))
+    create::respond(server, &request, &target, Outcome::Kept(stored))
 }

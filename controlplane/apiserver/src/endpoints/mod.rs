@@ -145,6 +145,10 @@ async fn main_resource(server: &Arc<ApiServer>, request: ApiRequest, target: Tar
             Err(ApiError::method_not_allowed())
         }
     };
+    if !request.info.is_read_only() {
+        // Before anything is written: a client that cannot read the answer would not know what it did.
+        crate::negotiate::accepted(&request)?;
+    }
     match request.info.verb.as_str() {
         "get" => {
             offers(Verb::Get)?;

@@ -114,7 +114,7 @@ pub(crate) async fn patch(
     let options = WriteOptions::from_request(&request, "PatchOptions")?;
     let body = PatchBody::read(server, &mut request, &target).await?;
     let outcome = patch_object(server, &request, &target, &options, &body).await?;
-    create::respond(&target, outcome)
+    create::respond(server, &request, &target, outcome)
 }
 
 /// Runs a patch to its end.
@@ -131,9 +131,10 @@ pub(crate) async fn patch_object(
         let kind = GroupKind::new("meta.k8s.io", "PatchOptions");
         return Err(ApiError::invalid(&kind, "", FieldErrors(vec![error])));
     }
+    let stored_target = version::stored_target(&server.registry, target);
     let write = Write {
         server,
-        target,
+        target: &stored_target,
         user: &request.user,
         warnings: &request.warnings,
         options,
@@ -141,24 +142,31 @@ pub(crate) async fn patch_object(
     };
     if applies {
         let mut transform = ApplyPatch {
-            config: configuration(&write, body)?,
+            config: configuration(&write, target, body)?,
             write: &write,
+            target,
         };
         return transaction::run(server, target, options.dry_run, &mut transform).await;
     }
-    let mut transform = Patch { write: &write, body };
+    let mut transform = Patch {
+        write: &write,
+        target,
+        body,
+    };
     transaction::run(server, target, options.dry_run, &mut transform).await
 }
 
 struct Patch<'a> {
     write: &'a Write<'a>,
+    /// The object in the version of the request.
+    target: &'a Target,
     body: &'a PatchBody,
 }
 
 #[async_trait]
 impl Transform for Patch<'_> {
     async fn apply(&mut self, current: Option<&Stored>) -> Result<Change, ApiError> {
-        let (target, registry) = (self.write.target, &self.write.server.registry);
+        let (target, registry) = (self.target, &self.write.server.registry);
         let Some(current) = current else {
             return Err(target.not_found());
         };
@@ -180,8 +188,8 @@ impl Transform for Patch<'_> {
 }
 
 /// The configuration of an apply: checked and pruned, but not defaulted.
-fn configuration(write: &Write<'_>, body: &PatchBody) -> Result<Value, ApiError> {
-    let (target, registry) = (write.target, &write.server.registry);
+fn configuration(write: &Write<'_>, target: &Target, body: &PatchBody) -> Result<Value, ApiError> {
+    let registry = &write.server.registry;
     let mut config = body.value.clone();
     decode::stamp_kind(&mut config, &target.resource.gvk)?;
     let strictness = decode::Strictness {
@@ -209,6 +217,8 @@ fn configuration(write: &Write<'_>, body: &PatchBody) -> Result<Value, ApiError>
 
 struct ApplyPatch<'a> {
     write: &'a Write<'a>,
+    /// The object in the version of the request.
+    target: &'a Target,
     config: Value,
 }
 
@@ -217,11 +227,11 @@ impl Transform for ApplyPatch<'_> {
     async fn apply(&mut self, current: Option<&Stored>) -> Result<Change, ApiError> {
         let Write {
             server,
-            target,
             options,
             warnings,
             ..
         } = self.write;
+        let target = self.target;
         let resource = &target.resource;
         let live = current.map(|stored| {
             let mut live = stored.object.clone();
@@ -246,7 +256,8 @@ impl Transform for ApplyPatch<'_> {
             return self.write.update(object, current).await;
         }
         let mut object = self.write.create(object).await?;
-        let effects = allocators::plan(server, resource, None, &mut object, warnings).await?;
+        let stored = &self.write.target.resource;
+        let effects = allocators::plan(server, stored, None, &mut object, warnings).await?;
         Ok(Change::Put { object, effects })
     }
 }
@@ -254,7 +265,7 @@ impl Transform for ApplyPatch<'_> {
 impl ApplyPatch<'_> {
     /// Applies that cannot create: to a subresource, or of an object that the client has seen before.
     fn refuse_absent(&self) -> Result<(), ApiError> {
-        let target = self.write.target;
+        let target = self.target;
         if !target.subresource.is_empty() {
             return Err(target.not_found());
         }

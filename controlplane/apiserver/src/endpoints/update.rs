@@ -32,9 +32,10 @@ pub(crate) async fn update(
     };
     let mut object = decode::intake(&server.registry, &target.resource, decoded, &strictness)?;
     version::to_storage(&target.resource, &mut object);
+    let stored_target = version::stored_target(&server.registry, &target);
     let write = Write {
         server,
-        target: &target,
+        target: &stored_target,
         user: &request.user,
         warnings: &request.warnings,
         options: &options,
@@ -46,7 +47,7 @@ pub(crate) async fn update(
         ));
     }
     let outcome = put(&write, object).await?;
-    create::respond(&target, outcome)
+    create::respond(server, &request, &target, outcome)
 }
 
 /// Runs an update of a whole object.
