@@ -122,6 +122,9 @@ impl Write<'_> {
         let status_write = self.target.subresource == "status";
         metadata::begin_update(&mut object, current, self.target)?;
         self.split(&mut object, old);
+        if self.target.subresource.is_empty() {
+            allocators::inherit(self.server, resource, old, &mut object);
+        }
         self.warn_repeated_owners(&mut object);
         self.record_managers(&mut object, Some(old));
         let mut object = self.mutate(Operation::Update, object, old).await?;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
-use minato_apiserver::{ApiServer, ApiServerConfig, Deps};
+use minato_apiserver::{ApiServer, ApiServerConfig, Deps, ServiceConfig};
 use minato_auth::{
     Attributes, Authenticated, Authenticator, Authorizer, Credentials, Decision, IssuedToken, RulesFor, TokenIssuer,
     TokenSpec, UserInfo,
@@ -24,7 +24,7 @@ use minato_storage::{
     Commit, CommitError, Expect, KeyValue, ListPage, ListRequest, Op, Read, Store, StoreError, Txn, WatchStream,
 };
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 /// The newest state only; no history, no watch.
@@ -167,7 +167,7 @@ impl Strategy for Plain {
     fn validate_name(&self, name: &str) -> Vec<String> {
         if name
             .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.:".contains(&b))
         {
             Vec::new()
         } else {
@@ -188,6 +188,15 @@ impl Strategy for Plain {
         Vec::new()
     }
 }
+
+const CLUSTER_SCOPED: &[&str] = &[
+    "ClusterRole",
+    "Namespace",
+    "PriorityClass",
+    "SelfSubjectReview",
+    "SubjectAccessReview",
+    "TokenReview",
+];
 
 const SUBRESOURCES: &[(&str, &str)] = &[
     ("*", "status"),
@@ -213,10 +222,7 @@ pub(crate) fn kind(group: &str, resource: &str, kind: &str, status: bool) -> Res
         singular: kind.to_lowercase(),
         short_names: Vec::new(),
         categories: Vec::new(),
-        namespaced: !matches!(
-            kind,
-            "Namespace" | "SubjectAccessReview" | "TokenReview" | "SelfSubjectReview"
-        ),
+        namespaced: !CLUSTER_SCOPED.contains(&kind),
         verbs: Verb::ALL,
         subresources: SUBRESOURCES
             .iter()
@@ -242,7 +248,17 @@ pub(crate) fn server() -> Arc<ApiServer> {
 }
 
 pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
-    ApiServer::new(ApiServerConfig::default(), store, |_| Deps {
+    let services = ServiceConfig {
+        cluster_ip_ranges: vec!["10.96.0.0/27".parse().unwrap()],
+        node_port_range: (30000, 30009),
+        advertise_address: "192.0.2.1".parse().unwrap(),
+        advertise_port: 6443,
+    };
+    let config = ApiServerConfig {
+        services: Some(services),
+        ..ApiServerConfig::default()
+    };
+    ApiServer::new(config, store, |_| Deps {
         authenticator: Arc::new(Names),
         authorizer: Arc::new(Most),
         admission: Vec::new(),
@@ -255,6 +271,10 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
             kind("apps", "deployments", "Deployment", true),
             kind("", "serviceaccounts", "ServiceAccount", false),
             kind("", "services", "Service", true),
+            kind("", "endpoints", "Endpoints", false),
+            kind("discovery.k8s.io", "endpointslices", "EndpointSlice", false),
+            kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", false),
+            kind("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", false),
             kind("", "bindings", "Binding", false),
             kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", true),
             kind("authentication.k8s.io", "tokenreviews", "TokenReview", false),
@@ -271,7 +291,12 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
                 false,
             ),
         ],
-        bootstrap_objects: Vec::new(),
+        bootstrap_objects: vec![json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "system:test"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
+        })],
     })
 }
 
