@@ -25,7 +25,17 @@ pub fn key_step(keys: &Map<String, Value>) -> Step {
 
 /// The step to an item of a set.
 pub fn value_step(value: &Value) -> Step {
-    format!("v:{value}")
+    format!("v:{}", scalar(value))
+}
+
+/// A scalar as steps have it: `2.0` is `2`.
+fn scalar(value: &Value) -> Value {
+    /// Beyond this, not every whole number has a float of its own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value.as_f64() {
+        Some(float) if value.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => Value::from(float as i64),
+        _ => value.clone(),
+    }
 }
 
 struct Printed<'a>(&'a Map<String, Value>);
@@ -37,7 +47,7 @@ impl std::fmt::Display for Printed<'_> {
             if at > 0 {
                 f.write_char(',')?;
             }
-            write!(f, "{}:{value}", Value::from(key.as_str()))?;
+            write!(f, "{}:{}", Value::from(key.as_str()), scalar(value))?;
         }
         f.write_char('}')
     }

@@ -344,6 +344,69 @@ fn values_that_go_writes_otherwise_are_no_changes() {
 }
 
 #[test]
+fn items_are_told_apart_by_the_keys_they_have() {
+    let schema = Schema::custom_resource(
+        &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"items": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
+            "items": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "v": {"type": "integer"}}}}}}}}),
+        minato_meta::GroupVersionKind::new("example.com", "v1", "Widget"),
+    )
+    .unwrap();
+    let mut c = Cluster::new(Box::leak(Box::new(schema)), "example.com/v1");
+    c.apply("x", json!({"spec": {"items": [{"a": "1"}, {"a": "1", "b": "2"}]}}));
+    assert_eq!(
+        c.owns("x").unwrap().1["f:spec"]["f:items"],
+        json!({"k:{\"a\":\"1\"}": {".": {}, "f:a": {}}, "k:{\"a\":\"1\",\"b\":\"2\"}": {".": {}, "f:a": {}, "f:b": {}}})
+    );
+    assert_eq!(
+        c.conflict("x", json!({"spec": {"items": [{"v": 1}]}})),
+        "failed to create typed patch object: .spec.items: associative list with keys has an element that omits all key \
+         fields [\"a\" \"b\"] (and doesn't have default values for any key fields)"
+    );
+}
+
+#[test]
+fn a_null_claims_a_map_and_leaves_what_is_in_it() {
+    let mut c = Cluster::new(schema("", "v1", "ConfigMap"), "v1");
+    c.apply(
+        "a",
+        json!({"metadata": {"name": "m", "labels": {"a": "1"}}, "data": {"k": "v"}}),
+    );
+    c.apply("b", json!({"metadata": {"name": "m", "labels": null}, "data": null}));
+    assert_eq!(c.get("/metadata/labels"), json!({"a": "1"}));
+    assert_eq!(c.get("/data"), json!({"k": "v"}));
+    assert_eq!(
+        c.owns("b").unwrap().1,
+        json!({"f:metadata": {"f:labels": {}}, "f:data": {}})
+    );
+}
+
+#[test]
+fn items_that_cannot_be_told_apart_are_owned_together() {
+    let mut c = Cluster::new(schema("", "v1", "Service"), "v1");
+    let name = |names: &[&str]| -> Value {
+        names
+            .iter()
+            .map(|n| json!({"port": 80, "protocol": "TCP", "name": n}))
+            .collect()
+    };
+    c.update("one", |o| {
+        *o = json!({"metadata": {"name": "s"}, "spec": {"ports": name(&["a"])}})
+    });
+    let port = |c: &Cluster, manager: &str| {
+        c.owns(manager)
+            .map(|(_, f)| f["f:spec"]["f:ports"]["k:{\"port\":80,\"protocol\":\"TCP\"}"].clone())
+    };
+    assert!(port(&c, "one").unwrap().get("f:name").is_some());
+    c.update("two", |o| o["spec"]["ports"] = name(&["a", "b"]));
+    assert_eq!(port(&c, "two"), Some(json!({})), "the items as a whole");
+    assert_eq!(port(&c, "one"), Some(Value::Null));
+    c.update("three", |o| o["spec"]["ports"] = name(&["b"]));
+    assert!(port(&c, "three").unwrap().get("f:name").is_some());
+    assert_eq!(c.owns("two"), None);
+}
+
+#[test]
 fn clients_may_clear_the_managers() {
     let mut c = Cluster::new(deployment_schema(), "apps/v1");
     c.apply("a", web(json!({"replicas": 3})));

@@ -1,6 +1,6 @@
 //! Walks over trees with their schema: which fields a tree has, what differs between two, merging, removing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use minato_schema::{ListType, Schema, Shape};
 use serde_json::{Map, Value};
@@ -55,15 +55,21 @@ fn item_step(item: &Value, schema: &Schema) -> Result<Step, String> {
             let mut values = Map::new();
             for key in keys {
                 let value = match map.get(key.as_ref()) {
-                    Some(value) if !value.is_null() => value.clone(),
-                    _ => items.field(key).and_then(minato_schema::Field::key_default).ok_or_else(|| {
-                        format!(
-                            "associative list with keys has an element that omits key field {key:?} (and doesn't have \
-                             default value)"
-                        )
-                    })?,
+                    Some(value) if !value.is_null() => Some(value.clone()),
+                    _ => items.field(key).and_then(minato_schema::Field::key_default),
                 };
-                values.insert(key.to_string(), value);
+                // An item without one of the keys is another one than those that have it.
+                if let Some(value) = value {
+                    values.insert(key.to_string(), value);
+                }
+            }
+            if values.is_empty() {
+                let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                return Err(format!(
+                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
+                     values for any key fields)",
+                    keys.join(" ")
+                ));
             }
             Ok(key_step(&values))
         }
@@ -131,7 +137,7 @@ impl Difference {
     }
 }
 
-/// Compares field by field; a `null` is as good as nothing.
+/// Compares field by field.
 pub(crate) fn difference(old: &Value, new: &Value, schema: &Schema) -> Difference {
     let mut difference = Difference::default();
     compare(Some(old), Some(new), schema, false, &mut Vec::new(), &mut difference);
@@ -140,20 +146,22 @@ pub(crate) fn difference(old: &Value, new: &Value, schema: &Schema) -> Differenc
 
 /// `hollow` tells that Go shows the field as `null` when it is unset, so that its coming and going is not that of the
 /// field but of what is in it.
-fn compare(
-    old: Option<&Value>,
-    new: Option<&Value>,
+fn compare<'v>(
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
     schema: &Schema,
     hollow: bool,
     path: &mut Vec<Step>,
     out: &mut Difference,
 ) {
-    let (old, new) = (old.filter(|v| !v.is_null()), new.filter(|v| !v.is_null()));
     if old.is_none() && new.is_none() {
         return;
     }
-    let classes = (old.map(|v| node(v, schema)), new.map(|v| node(v, schema)));
+    // A `null` takes the form of the other side: a map or list that is there and empty.
+    let class = |value: Option<&'v Value>| value.filter(|v| !v.is_null()).map(|v| node(v, schema));
+    let classes = (class(old), class(new));
     match classes {
+        (None, None) => {}
         (None | Some(Node::Map(_)), None | Some(Node::Map(_))) => {
             let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
             let keys = old.into_iter().chain(new).flat_map(Map::keys);
@@ -220,31 +228,50 @@ fn compare_items<'v>(
     let list = |value: Option<&'v Value>| value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let (old, new) = (list(old), list(new));
     let (old_steps, new_steps) = (steps(old, schema)?, steps(new, schema)?);
-    let index = |steps: &[Step]| -> HashMap<Step, usize> {
-        let mut places = HashMap::new();
-        for (at, step) in steps.iter().enumerate() {
-            places.entry(step.clone()).or_insert(at);
-        }
-        places
-    };
-    let (old_places, new_places) = (index(&old_steps), index(&new_steps));
-    let mut seen = HashSet::new();
-    for step in old_steps.iter().chain(&new_steps) {
-        if !seen.insert(step) {
-            continue;
-        }
+    let mut items: BTreeMap<&Step, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    for (item, step) in old.iter().zip(&old_steps) {
+        items.entry(step).or_default().0.push(item);
+    }
+    for (item, step) in new.iter().zip(&new_steps) {
+        items.entry(step).or_default().1.push(item);
+    }
+    for (step, (old, new)) in items {
         path.push(step.clone());
-        compare(
-            old_places.get(step).map(|at| &old[*at]),
-            new_places.get(step).map(|at| &new[*at]),
-            item_schema(schema),
-            false,
-            path,
-            out,
-        );
+        if let ([] | [_], [] | [_]) = (old.as_slice(), new.as_slice()) {
+            compare(
+                old.first().copied(),
+                new.first().copied(),
+                item_schema(schema),
+                false,
+                path,
+                out,
+            );
+        } else {
+            compare_duplicates(&old, &new, item_schema(schema), path, out);
+        }
         path.pop();
     }
     Ok(())
+}
+
+/// Items that cannot be told apart are owned together and as a whole: an update may leave duplicates in a list, and what
+/// is below them would be ambiguous.
+fn compare_duplicates(old: &[&Value], new: &[&Value], schema: &Schema, path: &mut Vec<Step>, out: &mut Difference) {
+    if old == new {
+        return;
+    }
+    match (old, new) {
+        ([], _) => out.added.insert(path),
+        (_, []) => out.removed.insert(path),
+        _ => out.modified.insert(path),
+    }
+    // What was told apart before is no longer, or is again.
+    if let [one] = old {
+        compare(Some(one), None, schema, true, path, out);
+    }
+    if let [one] = new {
+        compare(None, Some(one), schema, true, path, out);
+    }
 }
 
 /// Merges what is applied into what is there; what the applier says wins.
@@ -265,6 +292,8 @@ pub(crate) fn merge(live: Option<&Value>, applied: &Value, schema: &Schema) -> R
         (Some(live), Node::List(applied)) if matches!(node(live, schema), Node::List(_)) => {
             merge_lists(live.as_array().map_or(&[][..], Vec::as_slice), applied, schema)
         }
+        // A `null` claims a map or list without saying anything of what is in it.
+        (Some(live), Node::Leaf) if applied.is_null() && !matches!(node(live, schema), Node::Leaf) => Ok(live.clone()),
         _ => Ok(applied.clone()),
     }
 }
