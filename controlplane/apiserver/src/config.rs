@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use minato_admission::AdmissionPlugin;
 use minato_auth::{Authenticator, Authorizer, TokenIssuer};
 use minato_rules::ResourceInfo;
+use minato_schema::SchemaRef;
 use minato_streams::Egress;
 use serde_json::Value;
 
@@ -73,8 +74,8 @@ pub struct Deps {
     pub egress: Option<Arc<dyn Egress>>,
     /// Signs service-account tokens; without it token requests answer 503.
     pub token_issuer: Option<Arc<dyn TokenIssuer>>,
-    /// Kinds served besides the built-in ones.
-    pub extra_resources: Vec<ResourceInfo>,
+    /// Kinds served besides the built-in ones. Without a schema of its own a kind must name a built-in definition.
+    pub extra_resources: Vec<(ResourceInfo, Option<SchemaRef>)>,
     /// Objects that must exist once the server is ready (default roles and bindings, say).
     pub bootstrap_objects: Vec<Value>,
 }

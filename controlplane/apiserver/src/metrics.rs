@@ -43,6 +43,30 @@ pub(crate) struct Metrics {
     durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
 }
 
+/// Verbs of the API and methods of HTTP; anything else is the client's invention and shares one label.
+fn verb(verb: &str) -> String {
+    const KNOWN: &[&str] = &[
+        "get",
+        "list",
+        "watch",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+        "proxy",
+        "post",
+        "put",
+        "head",
+        "options",
+    ];
+    if KNOWN.contains(&verb) {
+        verb.to_ascii_uppercase()
+    } else {
+        "OTHER".to_owned()
+    }
+}
+
 const BUCKETS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
@@ -84,7 +108,7 @@ impl Metrics {
             (true, true, true) => "cluster",
         };
         RequestLabels {
-            verb: info.verb.to_ascii_uppercase(),
+            verb: verb(&info.verb),
             group: info.group.clone(),
             version: info.version.clone(),
             resource: info.resource.clone(),

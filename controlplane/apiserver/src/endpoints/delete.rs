@@ -233,6 +233,9 @@ fn decide(object: &mut Value, target: &Target, options: &DeleteOptions, now: Tim
     }
     if is_namespace(target) {
         object["status"]["phase"] = json!("Terminating");
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("deletionGracePeriodSeconds");
+        }
     }
     Verdict::Mark
 }

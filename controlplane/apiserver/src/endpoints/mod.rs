@@ -117,7 +117,8 @@ fn target(resource: Arc<ResourceInfo>, request: &ApiRequest) -> Result<Target, A
     let info = &request.info;
     let is_namespaces = info.resource == "namespaces" && info.group.is_empty();
     let namespace = (!info.namespace.is_empty() && !is_namespaces).then(|| info.namespace.clone());
-    if !resource.namespaced && namespace.is_some() {
+    let inside_namespace = is_namespaces && !info.namespace.is_empty() && !info.name_in_path;
+    if !resource.namespaced && (namespace.is_some() || inside_namespace) {
         return Err(ApiError::no_such_path());
     }
     let name = if info.name_in_path {

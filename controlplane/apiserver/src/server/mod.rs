@@ -63,7 +63,12 @@ impl ApiServer {
         let reader: Arc<dyn ClusterReader> =
             Arc::new(crate::endpoints::StoreReader::new(store.clone(), registry.clone()));
         let mut deps = deps(reader.clone());
-        registry.add(std::mem::take(&mut deps.extra_resources));
+        for (resource, schema) in std::mem::take(&mut deps.extra_resources) {
+            match schema {
+                Some(schema) => registry.add_custom(resource, schema),
+                None => registry.add([resource]),
+            }
+        }
         Arc::new(Self {
             inflight: InFlight {
                 reads: Arc::new(Semaphore::new(config.max_reads_inflight)),

@@ -247,6 +247,27 @@ pub(crate) fn kind(group: &str, resource: &str, kind: &str, status: bool) -> Res
     }
 }
 
+/// A kind with a schema of its own.
+fn widgets() -> (ResourceInfo, Option<minato_schema::SchemaRef>) {
+    let mut widgets = kind("example.com", "widgets", "Widget", true);
+    widgets.definition = String::new();
+    let document = json!({
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "size": {"type": "integer", "minimum": 1, "default": 3},
+                    "colour": {"type": "string", "enum": ["red", "blue"]},
+                },
+            },
+            "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
+        },
+    });
+    let schema = minato_schema::Schema::custom_resource(&document, widgets.gvk.clone()).unwrap();
+    (widgets, Some(schema.into()))
+}
+
 /// One kind, two groups, one place in the store.
 fn events(group: &str, version: &str) -> ResourceInfo {
     let mut events = kind(group, "events", "Event", false);
@@ -276,7 +297,7 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
         admission: Vec::new(),
         egress: None,
         token_issuer: Some(Arc::new(Issuer)),
-        extra_resources: vec![
+        extra_resources: [
             kind("", "configmaps", "ConfigMap", false),
             kind("", "pods", "Pod", true),
             kind("", "namespaces", "Namespace", true),
@@ -304,7 +325,11 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
                 "SubjectAccessReview",
                 false,
             ),
-        ],
+        ]
+        .into_iter()
+        .map(|info| (info, None))
+        .chain([widgets()])
+        .collect(),
         bootstrap_objects: vec![json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
