@@ -4,5 +4,7 @@
 //! libraries.
 
 mod attributes;
+mod issuer;
 
 pub use attributes::{Attributes, Authenticated, Authenticator, Authorizer, Credentials, Decision, RulesFor, UserInfo};
+pub use issuer::{BoundObject, IssuedToken, TokenIssuer, TokenSpec};

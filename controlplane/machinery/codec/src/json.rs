@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 /// What a body may be.
@@ -102,7 +103,7 @@ pub(crate) fn build<'de, D: Deserializer<'de>>(deserializer: D, limits: &Limits)
         nodes_left: limits.nodes,
         depth_left: limits.depth,
         too_complex: false,
-        path: String::new(),
+        path: Vec::new(),
     };
     let result = Node(&mut builder).deserialize(deserializer);
     (result, builder)
@@ -114,7 +115,14 @@ pub(crate) struct Builder {
     nodes_left: usize,
     depth_left: usize,
     pub(crate) too_complex: bool,
-    path: String,
+    path: Vec<Segment>,
+}
+
+/// Where the builder is. Keys are lent to the path while their value is read, so that a path costs nothing until it is
+/// told.
+enum Segment {
+    Key(String),
+    Index(usize),
 }
 
 impl Builder {
@@ -128,6 +136,30 @@ impl Builder {
                 self.too_complex = true;
                 Err(E::custom("too many values"))
             }
+        }
+    }
+
+    fn tell_duplicate(&mut self, key: &str) {
+        if self.duplicates.len() >= self.most_duplicates {
+            return;
+        }
+        let mut path = String::new();
+        for segment in &self.path {
+            match segment {
+                Segment::Key(key) if path.is_empty() => path.push_str(key),
+                Segment::Key(key) => {
+                    path.push('.');
+                    path.push_str(key);
+                }
+                Segment::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(key);
+        if !self.duplicates.contains(&path) {
+            self.duplicates.push(path);
         }
     }
 
@@ -194,11 +226,10 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         self.0.enter()?;
         let mut list = Vec::new();
-        let length = self.0.path.len();
         loop {
-            self.0.path.push_str(&format!("[{}]", list.len()));
+            self.0.path.push(Segment::Index(list.len()));
             let item = access.next_element_seed(Node(self.0))?;
-            self.0.path.truncate(length);
+            self.0.path.pop();
             match item {
                 Some(item) => list.push(item),
                 None => break,
@@ -211,21 +242,21 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         self.0.enter()?;
         let mut map = Map::new();
-        let length = self.0.path.len();
         while let Some(key) = access.next_key_seed(Key)? {
-            if !self.0.path.is_empty() {
-                self.0.path.push('.');
-            }
-            self.0.path.push_str(&key);
-            if map.contains_key(&key) && self.0.duplicates.len() < self.0.most_duplicates {
-                let path = self.0.path.clone();
-                if !self.0.duplicates.contains(&path) {
-                    self.0.duplicates.push(path);
+            self.0.path.push(Segment::Key(key));
+            let value = access.next_value_seed(Node(self.0))?;
+            let Some(Segment::Key(key)) = self.0.path.pop() else {
+                continue;
+            };
+            match map.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(mut entry) => {
+                    self.0.tell_duplicate(entry.key());
+                    entry.insert(value);
                 }
             }
-            let value = access.next_value_seed(Node(self.0))?;
-            self.0.path.truncate(length);
-            map.insert(key, value);
         }
         self.0.depth_left += 1;
         Ok(Value::Object(map))

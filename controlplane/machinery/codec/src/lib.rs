@@ -4,6 +4,7 @@
 //! depth, bounded size, no panic.
 
 mod json;
+pub mod proto;
 mod splice;
 mod yaml;
 

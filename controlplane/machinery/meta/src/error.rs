@@ -73,9 +73,14 @@ pub struct Cause {
     pub field: String,
 }
 
-/// An error that reaches the client as a `Status` object.
+/// An error that reaches the client as a `Status` object. One pointer wide, since most results of the API server carry it.
 #[derive(Debug, Clone)]
 pub struct ApiError {
+    inner: Box<Inner>,
+}
+
+#[derive(Debug, Clone)]
+struct Inner {
     kind: ErrorKind,
     code: u16,
     message: String,
@@ -90,21 +95,23 @@ impl ApiError {
     /// An error with a message of its own and no details.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
-            kind,
-            code: kind.code(),
-            message: message.into(),
-            group: String::new(),
-            kind_or_resource: String::new(),
-            name: String::new(),
-            causes: Vec::new(),
-            retry_after_seconds: None,
+            inner: Box::new(Inner {
+                kind,
+                code: kind.code(),
+                message: message.into(),
+                group: String::new(),
+                kind_or_resource: String::new(),
+                name: String::new(),
+                causes: Vec::new(),
+                retry_after_seconds: None,
+            }),
         }
     }
 
     fn about(mut self, group: &str, kind_or_resource: &str, name: &str) -> Self {
-        self.group = group.to_owned();
-        self.kind_or_resource = kind_or_resource.to_owned();
-        self.name = name.to_owned();
+        self.inner.group = group.to_owned();
+        self.inner.kind_or_resource = kind_or_resource.to_owned();
+        self.inner.name = name.to_owned();
         self
     }
 
@@ -176,7 +183,7 @@ impl ApiError {
             &kind.kind,
             name,
         );
-        error.causes = errors.0.into_iter().map(FieldError::into_cause).collect();
+        error.inner.causes = errors.0.into_iter().map(FieldError::into_cause).collect();
         error
     }
 
@@ -206,49 +213,50 @@ impl ApiError {
     /// Adds a cause.
     #[must_use]
     pub fn with_cause(mut self, cause: Cause) -> Self {
-        self.causes.push(cause);
+        self.inner.causes.push(cause);
         self
     }
 
     /// Adds `retryAfterSeconds`, which also becomes a `Retry-After` header.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
-        self.retry_after_seconds = Some(seconds);
+        self.inner.retry_after_seconds = Some(seconds);
         self
     }
 
     /// Replaces the HTTP code where upstream pairs a reason with an unusual one.
     #[must_use]
     pub fn with_code(mut self, code: u16) -> Self {
-        self.code = code;
+        self.inner.code = code;
         self
     }
 
     /// The reason.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.inner.kind
     }
     /// The HTTP status code.
     pub fn code(&self) -> u16 {
-        self.code
+        self.inner.code
     }
     /// The text for people.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.inner.message
     }
     /// The structured causes.
     pub fn causes(&self) -> &[Cause] {
-        &self.causes
+        &self.inner.causes
     }
     /// Seconds to wait before a retry.
     pub fn retry_after_seconds(&self) -> Option<u32> {
-        self.retry_after_seconds
+        self.inner.retry_after_seconds
     }
 
     /// The wire form.
     pub fn to_status(&self) -> Status {
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
         let causes: Vec<StatusCause> = self
+            .inner
             .causes
             .iter()
             .map(|c| StatusCause {
@@ -258,19 +266,22 @@ impl ApiError {
             })
             .collect();
         let details = StatusDetails {
-            group: some(&self.group),
-            kind: some(&self.kind_or_resource),
-            name: some(&self.name),
+            group: some(&self.inner.group),
+            kind: some(&self.inner.kind_or_resource),
+            name: some(&self.inner.name),
             causes: (!causes.is_empty()).then_some(causes),
-            retry_after_seconds: self.retry_after_seconds.map(|s| i32::try_from(s).unwrap_or(i32::MAX)),
+            retry_after_seconds: self
+                .inner
+                .retry_after_seconds
+                .map(|s| i32::try_from(s).unwrap_or(i32::MAX)),
             uid: None,
         };
         Status {
-            code: Some(i32::from(self.code)),
+            code: Some(i32::from(self.inner.code)),
             details: (details != StatusDetails::default()).then_some(details),
-            message: Some(self.message.clone()),
+            message: Some(self.inner.message.clone()),
             metadata: Default::default(),
-            reason: Some(self.kind.reason()),
+            reason: Some(self.inner.kind.reason()),
             status: Some("Failure".to_owned()),
         }
     }
@@ -278,7 +289,7 @@ impl ApiError {
 
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.inner.message)
     }
 }
 

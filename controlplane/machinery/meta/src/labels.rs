@@ -186,7 +186,7 @@ impl LabelSelector {
         if let Some(Value::Object(labels)) = map.get("matchLabels") {
             for (key, value) in labels {
                 let value = value.as_str().unwrap_or_default().to_owned();
-                requirements.push(Requirement::new(key, Operator::In, vec![value])?);
+                requirements.push(Requirement::new(key, Operator::Equals, vec![value])?);
             }
         }
         if let Some(Value::Array(expressions)) = map.get("matchExpressions") {
@@ -506,7 +506,7 @@ mod tests {
         let s = selector(json!({"matchLabels": {"a": "b"}, "matchExpressions": [
             {"key": "c", "operator": "NotIn", "values": ["x", "w"]}, {"key": "d", "operator": "Exists"}]}))
         .unwrap();
-        assert_eq!(s.to_string(), "a in (b),c notin (w,x),d");
+        assert_eq!(s.to_string(), "a=b,c notin (w,x),d");
         assert!(s.matches_object(&json!({"metadata": {"labels": {"a": "b", "d": ""}}})));
         assert!(!s.matches_object(&json!({"metadata": {}})));
         assert_eq!(

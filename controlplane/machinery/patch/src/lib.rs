@@ -3,6 +3,10 @@
 //! All functions are pure and driven by `minato-schema`; time is an argument. May depend on: `meta`, `schema`,
 //! json-patch, serde_json.
 
+mod apply;
+mod field_set;
+#[cfg(test)]
+mod hostile_tests;
 mod json;
 mod merge;
 mod order;
@@ -10,6 +14,8 @@ mod strategic;
 #[cfg(test)]
 mod strategic_tests;
 
+pub use apply::{Apply, ApplyError, Conflict, Writer, apply, same_but_for_times, track_update};
+pub use field_set::{FieldSet, FieldSetError, Step, display_path, field_step, key_step, value_step};
 pub use json::{JsonPatchLimits, json_patch};
 pub use merge::merge_patch;
 pub use strategic::strategic_merge_patch;

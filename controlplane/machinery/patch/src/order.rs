@@ -1,5 +1,7 @@
 //! The order of merged lists: what the writer said goes first, what only the server has keeps its place among it.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 /// How items of a list are told apart.
@@ -13,28 +15,36 @@ impl<'a> Identity<'a> {
         Self { key }
     }
 
-    fn of<'v>(&self, item: &'v Value) -> Option<&'v Value> {
+    /// What tells an item apart; `None` when it lacks the key.
+    pub(crate) fn of<'v>(&self, item: &'v Value) -> Option<&'v Value> {
         match self.key {
             Some(key) => item.get(key),
             None => Some(item),
         }
     }
 
-    fn position(&self, list: &[Value], item: &Value) -> Option<usize> {
-        let id = self.of(item)?;
-        list.iter().position(|other| self.of(other) == Some(id))
+    /// Where each item stands first. Hashed, because lists come from clients and may be long.
+    fn positions<'v>(&self, list: &'v [Value]) -> HashMap<&'v Value, usize> {
+        let mut positions = HashMap::with_capacity(list.len());
+        for (at, item) in list.iter().enumerate() {
+            if let Some(id) = self.of(item) {
+                positions.entry(id).or_insert(at);
+            }
+        }
+        positions
     }
 }
 
 /// Orders `merged`: items named by `wanted` follow its order; the others keep their order of `live`, and each stands
 /// before the first wanted item that it preceded there.
 pub(crate) fn interleave(merged: Vec<Value>, wanted: &[Value], live: &[Value], identity: &Identity<'_>) -> Vec<Value> {
-    // Positions are looked up once: the comparison below would otherwise be quadratic with a linear search in it.
+    let (wanted, live) = (identity.positions(wanted), identity.positions(live));
     let mut ours: Vec<(usize, Option<usize>, Value)> = Vec::new();
     let mut others: Vec<(usize, Value)> = Vec::new();
     for item in merged {
-        let place = identity.position(live, &item);
-        match identity.position(wanted, &item) {
+        let find = |positions: &HashMap<&Value, usize>| identity.of(&item).and_then(|id| positions.get(id).copied());
+        let place = find(&live);
+        match find(&wanted) {
             Some(at) => ours.push((at, place, item)),
             None => others.push((place.unwrap_or(usize::MAX), item)),
         }

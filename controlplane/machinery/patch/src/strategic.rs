@@ -5,6 +5,8 @@
 //! Sources: <https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/>,
 //! <https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md>.
 
+use std::collections::{HashMap, HashSet};
+
 use minato_schema::{Field, Schema};
 use serde_json::{Map, Value};
 
@@ -120,6 +122,9 @@ fn merge_value(
                 _ => Vec::new(),
             };
             let merges = field.and_then(|f| f.patch.as_ref()).is_some_and(|p| p.merge);
+            if let Some(order) = order {
+                follows_order(change, order, merge_key(field))?;
+            }
             let (child, _) = schema.member(key);
             let items = child.items().unwrap_or(Schema::anything());
             if merges {
@@ -157,12 +162,13 @@ fn merge_list(
     let objects = live.iter().chain(patch).any(Value::is_object);
     if !objects {
         let identity = Identity::new(None);
-        let mut merged: Vec<Value> = Vec::with_capacity(live.len() + patch.len());
-        for item in live.iter().chain(patch) {
-            if !merged.contains(item) {
-                merged.push(item.clone());
-            }
-        }
+        let mut seen = HashSet::with_capacity(live.len() + patch.len());
+        let merged = live
+            .iter()
+            .chain(patch)
+            .filter(|item| seen.insert(*item))
+            .cloned()
+            .collect();
         return Ok(interleave(merged, order.map_or(patch, Vec::as_slice), &live, &identity));
     }
     let Some(key) = key else {
@@ -171,7 +177,7 @@ fn merge_list(
             items.type_name()
         ));
     };
-    let mut merged = live.clone();
+    let mut gone: HashSet<&Value> = HashSet::new();
     let mut changes: Vec<&Map<String, Value>> = Vec::with_capacity(patch.len());
     let mut replace = false;
     for item in patch {
@@ -189,8 +195,7 @@ fn merge_list(
                 }
             }
             Some(Some("delete")) => {
-                let value = item.get(key).ok_or_else(|| no_key(item, key))?;
-                merged.retain(|live| live.get(key) != Some(value));
+                gone.insert(item.get(key).ok_or_else(|| no_key(item, key))?);
             }
             Some(_) => return does_not_apply(format!("unknown patch type found: {}", item[DIRECTIVE])),
         }
@@ -201,13 +206,25 @@ fn merge_list(
             .map(|item| clean(&without_directive(item), items))
             .collect();
     }
+    let mut merged = live.clone();
+    merged.retain(|item| !item.get(key).is_some_and(|id| gone.contains(id)));
+    let mut places: HashMap<Value, usize> = HashMap::with_capacity(merged.len());
+    for (at, item) in merged.iter().enumerate() {
+        if let Some(id) = item.get(key) {
+            places.entry(id.clone()).or_insert(at);
+        }
+    }
     let mut touched = Vec::with_capacity(changes.len());
     for item in changes {
         let value = item.get(key).ok_or_else(|| no_key(item, key))?;
         touched.push(Value::Object(item.clone()));
-        match merged.iter_mut().find(|live| live.get(key) == Some(value)) {
-            Some(Value::Object(live)) => *live = merge_object(std::mem::take(live), item, items)?,
-            _ => merged.push(Value::Object(merge_object(Map::new(), item, items)?)),
+        if let Some(at) = places.get(value)
+            && let Some(Value::Object(live)) = merged.get_mut(*at)
+        {
+            *live = merge_object(std::mem::take(live), item, items)?;
+        } else {
+            places.insert(value.clone(), merged.len());
+            merged.push(Value::Object(merge_object(Map::new(), item, items)?));
         }
     }
     let identity = Identity::new(Some(key));
@@ -255,12 +272,29 @@ fn delete_scalars(original: &mut Map<String, Value>, name: &str, gone: &Value) -
         return malformed("invalid $deleteFromPrimitiveList: must be a list");
     };
     if let Some(Value::Array(list)) = original.get_mut(name) {
+        let gone: HashSet<&Value> = gone.iter().collect();
         list.retain(|item| !gone.contains(item));
     }
     Ok(())
 }
 
-/// The order that the patch states for a list, checked against the items that it brings.
+/// The items that a patch brings must stand in its own stated order.
+fn follows_order(items: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
+    let identity = Identity::new(key);
+    let mut rest = order.iter();
+    // Items with a directive (deletions) have no place.
+    let placed = items.iter().filter(|item| item.get(DIRECTIVE).is_none());
+    for id in placed.filter_map(|item| identity.of(item)) {
+        if !rest.any(|wanted| identity.of(wanted) == Some(id)) {
+            return malformed(format!(
+                "The order in patch list doesn't match $setElementOrder list: {id} is missing or out of order"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The order that the patch states for a list.
 fn element_order<'p>(patch: &'p Map<String, Value>, key: &str) -> Result<Option<&'p Vec<Value>>, PatchError> {
     match patch.get(&format!("{ORDER_PREFIX}{key}")) {
         None => Ok(None),

@@ -159,6 +159,15 @@ fn what_cannot_be_merged_is_told() {
         (pod(json!({"$patch": 5})), false),
         (pod(json!({"$retainKeys": "x"})), true),
         (pod(json!({"$setElementOrder/containers": 5})), true),
+        (
+            pod(json!({"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "b"}]})),
+            true,
+        ),
+        (
+            pod(json!({"$setElementOrder/containers": [{"name": "a"}, {"name": "b"}],
+                "containers": [{"name": "b"}, {"name": "a"}]})),
+            true,
+        ),
         (json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}}), true),
     ] {
         let error = patched(POD, live.clone(), patch.clone()).unwrap_err();

@@ -12,20 +12,24 @@
 
 mod check;
 mod defaults;
+mod document;
 mod openapi;
 mod path;
 mod prune;
 mod shape;
+mod structural;
 mod table;
 mod types;
 mod validation;
 
 pub use check::{TypeError, check};
 pub use defaults::apply_defaults;
+pub use document::{Describe, Dialect, add_references, openapi_definition};
 pub use openapi::SchemaError;
 pub use path::Path;
 pub use prune::prune;
 pub use shape::to_go_shape;
+pub use structural::structural_errors;
 pub use table::{Definitions, builtin};
 pub use types::{Field, IntegerFormat, ListType, Name, Omit, PatchStrategy, Schema, SchemaRef, Shape};
 pub use validation::{Validation, validate};

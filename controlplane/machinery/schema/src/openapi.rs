@@ -7,7 +7,7 @@ use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
 use crate::table::builtin;
-use crate::types::{Field, IntegerFormat, ListType, Name, Omit, Schema, SchemaRef, Shape};
+use crate::types::{Field, IntegerFormat, ListType, Name, Omit, PatchStrategy, Schema, SchemaRef, Shape};
 use crate::validation::{Bound, Validation};
 
 /// Deeper nesting than any real kind has; protects the stack.
@@ -193,10 +193,22 @@ impl Reader {
             let schema = self.within(format!("properties[{name}]"), |r| r.node(document))?;
             let mut field = field(name.clone(), schema.into());
             field.required = required.contains(name);
+            field.patch = self.patch_strategy(document);
             fields.push(field);
         }
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Shape::Object(fields))
+    }
+
+    /// Custom kinds take no strategic merge patches; kinds of our own that are told by such a document may.
+    fn patch_strategy(&self, document: &Value) -> Option<Box<PatchStrategy>> {
+        let strategy = document.get("x-kubernetes-patch-strategy")?.as_str()?;
+        let key = document.get("x-kubernetes-patch-merge-key").and_then(Value::as_str);
+        Some(Box::new(PatchStrategy {
+            merge: strategy.contains("merge"),
+            retain_keys: strategy.contains("retainKeys"),
+            merge_key: key.map(|key| Name::Owned(key.to_owned())),
+        }))
     }
 
     fn list_type(&self, keys: &Map<String, Value>) -> Result<ListType, SchemaError> {

@@ -4,6 +4,8 @@
 //! pointer; a struct that is not a pointer is always there, empty if need be; a field without `omitempty` shows its zero
 //! value. Quantities and times take their canonical text. One deviation: a nil list or map without `omitempty`, which Go
 //! shows as `null`, is left out, because readers take both alike and merges would own the `null`.
+//!
+//! Fields of custom kinds count as pointers: what was written stays, and `null` stays where it is `nullable`.
 
 use minato_meta::{Quantity, format_micro_time, format_time, parse_time};
 use serde_json::{Map, Value};
@@ -16,7 +18,7 @@ pub fn to_go_shape(value: &mut Value, schema: &Schema) {
         (Shape::Object(fields), Value::Object(map)) => object(map, fields),
         (Shape::Map(values), Value::Object(map)) => {
             for child in map.values_mut() {
-                if child.is_null() {
+                if child.is_null() && !values.nullable {
                     *child = zero(values);
                 }
                 to_go_shape(child, values);
@@ -24,7 +26,7 @@ pub fn to_go_shape(value: &mut Value, schema: &Schema) {
         }
         (Shape::List(items), Value::Array(list)) => {
             for child in list {
-                if child.is_null() {
+                if child.is_null() && !items.nullable {
                     *child = zero(items);
                 }
                 to_go_shape(child, items);
@@ -65,6 +67,9 @@ fn object(map: &mut Map<String, Value>, fields: &[Field]) {
             }
             None => {}
             Some(value) => {
+                if value.is_null() && field.schema.nullable {
+                    continue;
+                }
                 if value.is_null() && always {
                     *value = zero(&field.schema);
                 }
@@ -84,8 +89,11 @@ fn needs_value(field: &Field) -> bool {
     }
     match &field.schema.shape {
         // `omitempty` never applies to a struct.
-        Shape::Object(_) | Shape::Quantity | Shape::IntOrString => true,
-        Shape::Boolean | Shape::Integer(_) | Shape::Number | Shape::String => field.omit == Omit::Never,
+        Shape::Object(_) | Shape::Quantity => true,
+        // Nor to an int-or-string, but those are filled by defaults, which look for their absence.
+        Shape::IntOrString | Shape::Boolean | Shape::Integer(_) | Shape::Number | Shape::String => {
+            field.omit == Omit::Never
+        }
         _ => false,
     }
 }
@@ -174,6 +182,16 @@ mod tests {
         assert_eq!(value["spec"]["strategy"], json!({}));
         assert_eq!(value["spec"]["template"]["metadata"], json!({}));
         assert_eq!(value["status"], json!({}));
+    }
+
+    #[test]
+    fn custom_kinds_keep_what_was_written() {
+        let schema = Schema::from_openapi_v3(&json!({"type": "object", "properties": {
+            "a": {"type": "string", "nullable": true}, "b": {"type": "string"}, "c": {"type": "array", "items": {"type": "integer"}}}}))
+        .unwrap();
+        let mut value = json!({"a": null, "b": "", "c": []});
+        to_go_shape(&mut value, &schema);
+        assert_eq!(value, json!({"a": null, "b": "", "c": []}));
     }
 
     #[test]

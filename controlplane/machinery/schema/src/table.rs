@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use minato_meta::GroupVersionKind;
 
-use crate::types::{Field, IntegerFormat, ListType, Name, Omit, PatchStrategy, Schema, SchemaRef, Shape};
+use crate::types::{Field, IntegerFormat, ListType, Name, Omit, PatchStrategy, Proto, Schema, SchemaRef, Shape};
 
 const TABLE: &str = include_str!("generated/kinds.txt");
 const PREFIX: &str = "io.k8s.";
@@ -34,7 +34,8 @@ struct Entry {
     name: &'static str,
     head: &'static str,
     body: &'static str,
-    schema: OnceLock<Schema>,
+    /// Boxed, so that the definitions nobody asks for cost little.
+    schema: OnceLock<Box<Schema>>,
 }
 
 /// The built-in definitions of Kubernetes 1.36.
@@ -104,7 +105,7 @@ impl Definitions {
 
     pub(crate) fn at(&self, index: u16) -> &Schema {
         let entry = &self.entries[usize::from(index)];
-        entry.schema.get_or_init(|| self.parse(entry))
+        entry.schema.get_or_init(|| Box::new(self.parse(entry)))
     }
 
     pub(crate) fn name(&self, index: u16) -> &'static str {
@@ -159,7 +160,7 @@ impl Definitions {
                 .map(Box::new),
             patch,
             go_type: flag(flags, "g="),
-            proto: (proto != "-").then_some(proto),
+            proto: parse_proto(proto),
         })
     }
 
@@ -201,6 +202,19 @@ impl Definitions {
             _ => Shape::Any,
         })
     }
+}
+
+/// `2`, `1.4` or `5:ExtraValue`; `-` is none.
+fn parse_proto(text: &'static str) -> Option<Proto> {
+    let (numbers, kind) = match text.split_once(':') {
+        Some((numbers, kind)) => (numbers, Some(kind)),
+        None => (text, None),
+    };
+    let mut path = [0; 3];
+    for (slot, number) in path.iter_mut().zip(numbers.split('.')) {
+        *slot = number.parse().ok()?;
+    }
+    Some(Proto { path, kind })
 }
 
 /// Scalars without further facts are shared by all fields.
@@ -299,7 +313,7 @@ mod tests {
     #[test]
     fn protobuf_numbers_follow_inlined_structs() {
         let probe = builtin().get("io.k8s.api.core.v1.Probe").unwrap();
-        let numbers = |name: &str| probe.field(name).unwrap().proto_path().collect::<Vec<_>>();
+        let numbers = |name: &str| probe.field(name).unwrap().proto_path().to_vec();
         assert_eq!(numbers("httpGet"), [1, 2]);
         assert_eq!(numbers("periodSeconds"), [4]);
     }

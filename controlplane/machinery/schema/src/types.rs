@@ -139,8 +139,14 @@ pub struct Field {
     pub patch: Option<Box<PatchStrategy>>,
     /// Go's name of a scalar type of its own, such as `v1.ServiceType`; shown in decode errors.
     pub go_type: Option<&'static str>,
-    /// Protobuf facts as the table has them; see [`Field::proto_path`].
-    pub(crate) proto: Option<&'static str>,
+    pub(crate) proto: Option<Proto>,
+}
+
+/// Protobuf facts; see [`Field::proto_path`] and [`Field::proto_type`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Proto {
+    pub(crate) path: [u16; 3],
+    pub(crate) kind: Option<&'static str>,
 }
 
 impl Field {
@@ -167,18 +173,20 @@ impl Field {
     }
 
     /// Protobuf field numbers from the enclosing message to the field. More than one where Go inlines a struct that
-    /// protobuf does not. Empty when the field has none.
-    pub fn proto_path(&self) -> impl Iterator<Item = u32> + '_ {
-        self.proto
-            .map(|p| p.split(':').next().unwrap_or_default())
-            .unwrap_or_default()
-            .split('.')
-            .filter_map(|n| n.parse().ok())
+    /// protobuf does not. Empty when the field has none: it cannot be transcoded.
+    pub fn proto_path(&self) -> &[u16] {
+        match &self.proto {
+            None => &[],
+            Some(proto) => {
+                let length = proto.path.iter().position(|number| *number == 0);
+                &proto.path[..length.unwrap_or(proto.path.len())]
+            }
+        }
     }
 
     /// Protobuf type where it does not follow from the JSON type, such as `ExtraValue`.
     pub fn proto_type(&self) -> Option<&'static str> {
-        self.proto.and_then(|p| p.split_once(':')).map(|(_, t)| t)
+        self.proto.as_ref().and_then(|p| p.kind)
     }
 }
 

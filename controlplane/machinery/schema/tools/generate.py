@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 STRUCT = re.compile(r"^type (\w+) struct \{\s*$")
+ALIAS = re.compile(r"^type (\w+) = (\w+)\.(\w+)$")
 NAMED = re.compile(r"^type (\w+) ([^\s={]+)\s*(?://.*)?$")
 FIELD = re.compile(r"^\s*(?:(\w+)\s+)?(\S.*?)\s+`([^`]*)`")
 JSON_TAG = re.compile(r'json:"([^"]*)"')
@@ -43,6 +44,8 @@ def parse_go(folder):
             if current is None:
                 if m := STRUCT.match(line):
                     current = structs.setdefault(m.group(1), [])
+                elif m := ALIAS.match(line):
+                    named[m.group(1)] = "=" + m.group(2) + "." + m.group(3)
                 elif m := NAMED.match(line):
                     named[m.group(1)] = m.group(2)
                 continue
@@ -147,8 +150,13 @@ class Generator:
 
     def go_fields(self, package, struct, trail=()):
         """{json name: (type, omit, [embedded type names])}, inlined structs flattened."""
-        structs, _ = self.go.get(package, ({}, {}))
+        structs, named = self.go.get(package, ({}, {}))
         fields = {}
+        alias = named.get(struct, "")
+        if alias.startswith("="):
+            # An alias of a type of another version of the same group, imported under the version's name.
+            version, struct = alias[1:].split(".")
+            return self.go_fields(package.rsplit(".", 1)[0] + "." + version, struct, trail)
         for go_name, go_type, name, omit in structs.get(struct, []):
             if name is None:
                 bare = go_type.lstrip("*")
@@ -169,7 +177,8 @@ class Generator:
 
     def proto_message(self, definition):
         package, message = definition.rsplit(".", 1)
-        return self.protos.get(package.removeprefix("io.k8s."), {}).get(message), package.removeprefix("io.k8s.")
+        package = package.removeprefix("io.k8s.").replace("-", "_")
+        return self.protos.get(package, {}).get(message), package
 
     def proto_of(self, definition, field, trail):
         message, package = self.proto_message(definition)
@@ -177,11 +186,12 @@ class Generator:
             return None
         path = []
         for embedded in trail:
-            hit = [f for f in message.values() if f[1] == embedded]
+            hit = [f for f in message.values() if f[1].rsplit(".", 1)[-1] == embedded]
             if not hit:
                 return None
             path.append(str(hit[0][0]))
-            message = self.protos[package].get(embedded)
+            home = hit[0][1].lstrip(".").rsplit(".", 1)[0] if "." in hit[0][1] else package
+            package, message = home, self.protos.get(home, {}).get(embedded)
             if message is None:
                 return None
         by_case = {name.lower(): value for name, value in message.items()}
@@ -232,10 +242,12 @@ class Generator:
             if kind in ("s", "i", "l", "b", "d") and bare not in (
                 "string", "int32", "int64", "bool", "float64", "int", "uint32", "uint64", "byte", "float32", "int16",
             ):
+                if self.is_alias(package, bare):
+                    bare = self.go[package][1][bare][1:]
                 scalar = (package.rsplit(".", 1)[1] + "." + alias) if "." not in bare else go_package(bare)
                 flags.append("g=" + scalar)
             elif kind.startswith("[") or kind.startswith("{"):
-                if bare[0] not in "[m":
+                if bare[0] not in "[m" and not self.is_alias(package, bare):
                     flags.append("g=" + (package.rsplit(".", 1)[1] + "." + alias if "." not in bare else go_package(bare)))
         flags += self.structure_flags(definition, name, prop)
         proto = self.proto_of(definition, name, trail)
@@ -246,6 +258,9 @@ class Generator:
         else:
             number = proto[0] + self.proto_suffix(kind, proto[1])
         return " ".join([name, kind, number.replace(" ", ""), *flags])
+
+    def is_alias(self, package, name):
+        return self.go.get(package, ({}, {}))[1].get(name, "").startswith("=")
 
     def structure_flags(self, definition, name, prop):
         flags = []
