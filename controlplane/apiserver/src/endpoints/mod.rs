@@ -31,7 +31,7 @@ use crate::server::ApiServer;
 
 /// The built-in kinds.
 pub(crate) fn builtin_resources() -> Vec<ResourceInfo> {
-    Vec::new()
+    minato_rules::builtin()
 }
 
 /// Where a request's object or collection lives.
