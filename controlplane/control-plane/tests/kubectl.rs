@@ -108,6 +108,73 @@ async fn kubectl_creates_reads_patches_and_deletes() {
     plane.stop().await;
 }
 
+/// Events of a raw watch: type, name, value of `data.k`.
+fn events(stream: &str) -> Vec<(String, String, String)> {
+    let field = |v: &serde_json::Value, pointer: &str| {
+        v.pointer(pointer)
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    stream
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is one event"))
+        .map(|v: serde_json::Value| {
+            (
+                field(&v, "/type"),
+                field(&v, "/object/metadata/name"),
+                field(&v, "/object/data/k"),
+            )
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_stream_the_list_and_show_selector_edges() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path(), "c1").await;
+    let make = |name: &str, k: &str, label: &str| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"l":"{label}"}}}},"data":{{"k":"{k}"}}}}"#
+        )
+    };
+    let apply = ["apply", "--server-side", "--validate=false", "-f", "-"];
+    ok(&plane, &make("a", "1", "in"), &apply).await;
+    ok(&plane, &make("b", "1", "out"), &apply).await;
+    let path = "/api/v1/namespaces/default/configmaps?watch=1&labelSelector=l%3Din";
+    let list = format!(
+        "{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
+    );
+    let text = ok(&plane, "", &["get", "--raw", &list]).await;
+    let event = |t: &str, n: &str, k: &str| (t.to_owned(), n.to_owned(), k.to_owned());
+    assert_eq!(events(&text), [event("ADDED", "a", "1"), event("BOOKMARK", "", "")]);
+    assert!(text.contains(r#""k8s.io/initial-events-end":"true""#), "{text}");
+    // What follows the bookmark's revision: b enters the selection, a leaves it, with its last state inside.
+    let bookmark: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let revision = bookmark
+        .pointer("/object/metadata/resourceVersion")
+        .unwrap()
+        .as_str()
+        .unwrap()
+        .to_owned();
+    ok(&plane, &make("b", "2", "in"), &apply).await;
+    ok(&plane, &make("a", "2", "out"), &apply).await;
+    ok(&plane, &make("b", "3", "in"), &apply).await;
+    let live = format!("{path}&resourceVersion={revision}&timeoutSeconds=1");
+    let text = ok(&plane, "", &["get", "--raw", &live]).await;
+    assert_eq!(
+        events(&text),
+        [
+            event("ADDED", "b", "2"),
+            event("DELETED", "a", "1"),
+            event("MODIFIED", "b", "3")
+        ]
+    );
+    let (fine, text) = kubectl(&plane, "", &["get", "--raw", &format!("{path}&sendInitialEvents=true")]).await;
+    assert!(!fine && text.contains("resourceVersionMatch"), "{text}");
+    plane.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_control_planes_live_in_one_process_and_five_may_stop() {
     let directory = tempfile::tempdir().unwrap();
