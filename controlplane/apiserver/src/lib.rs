@@ -15,6 +15,7 @@
 mod allocators;
 mod bootstrap;
 mod config;
+mod discovery;
 mod endpoints;
 mod filters;
 mod health;

@@ -5,6 +5,10 @@
 
 mod attributes;
 mod issuer;
+mod privileged;
+mod x509;
 
 pub use attributes::{Attributes, Authenticated, Authenticator, Authorizer, Credentials, Decision, RulesFor, UserInfo};
 pub use issuer::{BoundObject, IssuedToken, TokenIssuer, TokenSpec};
+pub use privileged::PrivilegedGroupAuthorizer;
+pub use x509::X509Authenticator;

@@ -48,8 +48,11 @@ fn main() {
 /// Where cargo keeps the sources of the crate that the workspace depends on.
 fn k8s_openapi_sources() -> PathBuf {
     let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("Cargo.toml");
+    // Of this platform only: what other platforms need was never downloaded.
     let output = Command::new(std::env::var("CARGO").unwrap())
-        .args(["metadata", "--format-version=1", "--offline", "--manifest-path"])
+        .args(["metadata", "--format-version=1", "--offline", "--filter-platform"])
+        .arg(std::env::var("TARGET").unwrap())
+        .arg("--manifest-path")
         .arg(&manifest)
         .output()
         .expect("cargo metadata runs");

@@ -50,7 +50,10 @@ mod tests {
         let pods = GroupResource::new("", "pods");
         let deployments = GroupResource::new("apps", "deployments");
         assert_eq!(object_key(&pods, Some("a"), "b"), "/registry/pods/a/b");
-        assert_eq!(object_key(&deployments, Some("a"), "b"), "/registry/deployments.apps/a/b");
+        assert_eq!(
+            object_key(&deployments, Some("a"), "b"),
+            "/registry/deployments.apps/a/b"
+        );
         assert_eq!(namespace_prefix(&pods, "a"), "/registry/pods/a/");
         let nodes = GroupResource::new("", "nodes");
         assert_eq!(object_key(&nodes, None, "n"), "/registry/nodes/n");
@@ -58,7 +61,10 @@ mod tests {
             split_object_key("/registry/pods/", "/registry/pods/a/b"),
             Some((Some("a"), "b"))
         );
-        assert_eq!(split_object_key("/registry/nodes/", "/registry/nodes/n"), Some((None, "n")));
+        assert_eq!(
+            split_object_key("/registry/nodes/", "/registry/nodes/n"),
+            Some((None, "n"))
+        );
         assert_eq!(split_object_key("/registry/nodes/", "/registry/pods/n"), None);
     }
 }

@@ -3,10 +3,12 @@
 //! Nothing above this crate knows which database is below it. Only the API server and the fleet (to create and drop a
 //! tenant's prefix) may link it. May depend on: machinery crates, tokio, the database clients.
 
+mod embedded;
 pub mod key;
 pub mod object;
 mod store;
 
+pub use embedded::{EmbeddedOptions, EmbeddedStore};
 pub use store::{
     Commit, CommitError, Compare, Event, EventKind, Expect, KeyValue, ListPage, ListRequest, Op, Read, Store,
     StoreError, Txn, WatchItem, WatchStream,

@@ -102,7 +102,8 @@ mod tests {
         let stored = encode(&object).unwrap();
         assert_eq!(
             stored,
-            br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"x":"\"metadata\":{"}}"#.as_slice()
+            br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"x":"\"metadata\":{"}}"#
+                .as_slice()
         );
         let with = with_revision(&stored, Revision(12));
         let parsed: Value = serde_json::from_slice(&with).unwrap();

@@ -31,7 +31,7 @@ use crate::server::ApiServer;
 
 /// The built-in kinds.
 pub(crate) fn builtin_resources() -> Vec<ResourceInfo> {
-    Vec::new()
+    minato_rules::builtin()
 }
 
 /// Where a request's object or collection lives.
@@ -85,7 +85,7 @@ async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response,
         if let Some(result) = crate::health::handle(server, &request).await {
             return result;
         }
-        return Err(ApiError::no_such_path());
+        return crate::discovery::handle(&server.registry, &request).unwrap_or_else(|| Err(ApiError::no_such_path()));
     }
     let info = &request.info;
     let gvr = GroupVersionResource::new(&info.group, &info.version, &info.resource);

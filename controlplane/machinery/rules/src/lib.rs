@@ -3,6 +3,8 @@
 //! Data first, code only for exceptions. Adding a kind is one file here; built-in kinds and custom resources give the
 //! API server the same [`ResourceInfo`]. May depend on: `meta`, `schema`, serde_json, jiff.
 
+mod kinds;
 mod resource;
 
+pub use kinds::builtin;
 pub use resource::{Column, ResourceInfo, Strategy, Subresource, Verb};

@@ -1,1 +1,0 @@
-//! Building kube clients over sockets or in process, and kubeconfig files.

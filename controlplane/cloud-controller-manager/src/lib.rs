@@ -1,1 +1,0 @@
-//! Node, node lifecycle, route and service controllers over the provider interface.

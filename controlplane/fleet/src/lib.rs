@@ -1,1 +1,0 @@
-//! Cluster and NodePool objects reconciled into running control planes and nodes.

@@ -1,1 +1,0 @@
-//! The scheduler: queue, snapshot, framework, plug-ins, binder.

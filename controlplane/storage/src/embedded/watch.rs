@@ -1,0 +1,89 @@
+//! Watches: the past from the history, then what the writer publishes; a watcher that falls behind reads the history again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::stream;
+use minato_meta::Revision;
+use redb::ReadableDatabase;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use super::tables::Snapshot;
+use super::{Shared, corrupt};
+use crate::store::{Event, StoreError, WatchItem, WatchStream};
+
+struct Watch {
+    shared: Arc<Shared>,
+    prefix: String,
+    seen: Revision,
+    published: Receiver<WatchItem>,
+    ready: VecDeque<WatchItem>,
+    failed: bool,
+}
+
+pub(super) fn start(shared: Arc<Shared>, prefix: String, after: Revision) -> Result<WatchStream, StoreError> {
+    // Subscribed before the history is read: nothing can fall in between.
+    let published = shared.published.subscribe();
+    let mut watch = Watch {
+        shared,
+        prefix,
+        seen: after,
+        published,
+        ready: VecDeque::new(),
+        failed: false,
+    };
+    watch.catch_up()?;
+    Ok(Box::pin(stream::unfold(watch, |mut watch| async move {
+        if watch.failed {
+            return None;
+        }
+        let item = watch.next().await;
+        watch.failed = item.is_err();
+        Some((item, watch))
+    })))
+}
+
+impl Watch {
+    fn catch_up(&mut self) -> Result<(), StoreError> {
+        let snapshot = Snapshot::new(self.shared.database.begin_read().map_err(corrupt)?)?;
+        let compacted = snapshot.compacted()?;
+        if self.seen < compacted {
+            return Err(StoreError::Compacted { compacted });
+        }
+        let events = snapshot.events(&self.prefix, self.seen)?;
+        self.seen = self.seen.max(snapshot.revision()?);
+        if !events.is_empty() {
+            self.ready.push_back(WatchItem::Events(events));
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<WatchItem, StoreError> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Ok(item);
+            }
+            match self.published.recv().await {
+                Ok(WatchItem::Progress(revision)) => {
+                    self.seen = self.seen.max(revision);
+                    return Ok(WatchItem::Progress(self.seen));
+                }
+                Ok(WatchItem::Events(events)) => {
+                    let fresh: Vec<Event> = events
+                        .iter()
+                        .filter(|e| e.kv.mod_revision > self.seen && e.kv.key.starts_with(&self.prefix))
+                        .cloned()
+                        .collect();
+                    if let Some(last) = events.last() {
+                        self.seen = self.seen.max(last.kv.mod_revision);
+                    }
+                    if !fresh.is_empty() {
+                        return Ok(WatchItem::Events(fresh));
+                    }
+                }
+                Err(RecvError::Lagged(_)) => self.catch_up()?,
+                Err(RecvError::Closed) => return Err(StoreError::Unavailable("the store is closed".to_owned())),
+            }
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! Both ends of the reverse tunnel between nodes and their control plane.

@@ -1,1 +1,0 @@
-//! First boot: from instance metadata to a registered node.

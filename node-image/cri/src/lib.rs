@@ -1,1 +1,0 @@
-//! CRI v1 client and a fake runtime for tests.

@@ -1,1 +1,0 @@
-//! Cluster DNS on every node.

@@ -1,1 +1,0 @@
-//! The node agent: pods on containerd through CRI.

@@ -1,1 +1,0 @@
-//! Rendering and atomic application of nftables rule sets.

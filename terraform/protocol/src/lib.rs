@@ -1,1 +1,0 @@
-//! Terraform plug-in protocol 6: handshake, mTLS, cty values.

@@ -1,1 +1,0 @@
-//! The Terraform provider for clusters and node pools.

@@ -1,1 +1,0 @@
-//! Programs that print the figures of the benchmarks.

@@ -1,1 +1,0 @@
-//! Test clusters, wait_for and fixtures. A dev-dependency only.
