@@ -81,10 +81,10 @@ fn set_changed(change: &Change<ReplicaSet>, deployments: &Informer<Deployment>, 
             }
         }
     }
-    if let Some(former) = change.old().and_then(|old| owner_key(old)) {
-        if current.as_ref() != Some(&former) {
-            add(former);
-        }
+    if let Some(former) = change.old().and_then(|old| owner_key(old))
+        && current.as_ref() != Some(&former)
+    {
+        add(former);
     }
 }
 

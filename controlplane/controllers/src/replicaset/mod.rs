@@ -103,10 +103,10 @@ fn pod_changed<K: ReplicaKind>(
             }
         }
     }
-    if let Some(former) = change.old().and_then(|old| owner(old)) {
-        if current.as_ref() != Some(&former) {
-            add(former);
-        }
+    if let Some(former) = change.old().and_then(|old| owner(old))
+        && current.as_ref() != Some(&former)
+    {
+        add(former);
     }
 }
 
