@@ -21,6 +21,7 @@ mod filters;
 mod health;
 mod metrics;
 mod negotiate;
+mod openapi;
 mod registry;
 mod request;
 mod request_info;

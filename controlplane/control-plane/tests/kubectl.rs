@@ -96,6 +96,20 @@ async fn kubectl_creates_reads_patches_and_deletes() {
     )
     .await;
     assert!(service.starts_with("10.96."), "{service}");
+    assert!(
+        ok(&plane, "", &["explain", "pod.spec.containers.image"])
+            .await
+            .contains("FIELD: image <string>")
+    );
+    ok(
+        &plane,
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"x":"y"}}"#,
+        &["apply", "-f", "-"],
+    )
+    .await;
+    let unknown = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"d"},"dat":{"x":"y"}}"#;
+    let (fine, text) = kubectl(&plane, unknown, &["apply", "-f", "-"]).await;
+    assert!(!fine && text.contains("unknown field \"dat\""), "{text}");
     let (found, text) = kubectl(&plane, "", &["get", "configmap", "missing"]).await;
     assert!(
         !found && text.contains(r#"Error from server (NotFound): configmaps "missing" not found"#),

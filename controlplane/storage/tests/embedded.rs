@@ -302,7 +302,5 @@ async fn write_forever(directory: &Path) {
             })
         })
         .collect();
-    for writer in writers {
-        writer.await.unwrap();
-    }
+    futures::future::join_all(writers).await;
 }

@@ -85,7 +85,9 @@ async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response,
         if let Some(result) = crate::health::handle(server, &request).await {
             return result;
         }
-        return crate::discovery::handle(&server.registry, &request).unwrap_or_else(|| Err(ApiError::no_such_path()));
+        return crate::discovery::handle(&server.registry, &request)
+            .or_else(|| crate::openapi::handle(&server.registry, &request))
+            .unwrap_or_else(|| Err(ApiError::no_such_path()));
     }
     let info = &request.info;
     let gvr = GroupVersionResource::new(&info.group, &info.version, &info.resource);
