@@ -118,7 +118,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream, StoreError> {
-        watch::start(self.shared.clone(), prefix.to_owned(), after)
+        watch::start(&self.shared, prefix.to_owned(), after)
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {

@@ -1,5 +1,7 @@
 //! The tables of the file and what is read from them.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 use minato_meta::Revision;
 use redb::{Database, ReadTransaction, ReadableTable, TableDefinition};
@@ -158,7 +160,10 @@ impl Snapshot {
         let log = self.read.open_table(LOG).map_err(corrupt)?;
         let history = self.read.open_table(HISTORY).map_err(corrupt)?;
         let mut events = Vec::new();
-        for entry in log.range(after.0 + 1..).map_err(corrupt)? {
+        for entry in log
+            .range((Bound::Excluded(after.0), Bound::Unbounded))
+            .map_err(corrupt)?
+        {
             let (revision, keys) = entry.map_err(corrupt)?;
             let revision = revision.value();
             for key in keys

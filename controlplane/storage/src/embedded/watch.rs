@@ -1,7 +1,7 @@
 //! Watches: the past from the history, then what the writer publishes; a watcher that falls behind reads the history again.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::stream;
 use minato_meta::Revision;
@@ -13,7 +13,8 @@ use super::{Shared, corrupt};
 use crate::store::{Event, StoreError, WatchItem, WatchStream};
 
 struct Watch {
-    shared: Arc<Shared>,
+    /// Weak, so that a watch neither keeps a closed store's file locked nor waits for it for ever.
+    shared: Weak<Shared>,
     prefix: String,
     seen: Revision,
     published: Receiver<WatchItem>,
@@ -21,11 +22,11 @@ struct Watch {
     failed: bool,
 }
 
-pub(super) fn start(shared: Arc<Shared>, prefix: String, after: Revision) -> Result<WatchStream, StoreError> {
+pub(super) fn start(shared: &Arc<Shared>, prefix: String, after: Revision) -> Result<WatchStream, StoreError> {
     // Subscribed before the history is read: nothing can fall in between.
     let published = shared.published.subscribe();
     let mut watch = Watch {
-        shared,
+        shared: Arc::downgrade(shared),
         prefix,
         seen: after,
         published,
@@ -43,9 +44,14 @@ pub(super) fn start(shared: Arc<Shared>, prefix: String, after: Revision) -> Res
     })))
 }
 
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".to_owned())
+}
+
 impl Watch {
     fn catch_up(&mut self) -> Result<(), StoreError> {
-        let snapshot = Snapshot::new(self.shared.database.begin_read().map_err(corrupt)?)?;
+        let shared = self.shared.upgrade().ok_or_else(closed)?;
+        let snapshot = Snapshot::new(shared.database.begin_read().map_err(corrupt)?)?;
         let compacted = snapshot.compacted()?;
         if self.seen < compacted {
             return Err(StoreError::Compacted { compacted });
@@ -81,8 +87,12 @@ impl Watch {
                         return Ok(WatchItem::Events(fresh));
                     }
                 }
-                Err(RecvError::Lagged(_)) => self.catch_up()?,
-                Err(RecvError::Closed) => return Err(StoreError::Unavailable("the store is closed".to_owned())),
+                Err(RecvError::Lagged(_)) => {
+                    self.catch_up()?;
+                    // A progress mark that was asked for may be among what was missed.
+                    self.ready.push_back(WatchItem::Progress(self.seen));
+                }
+                Err(RecvError::Closed) => return Err(closed()),
             }
         }
     }

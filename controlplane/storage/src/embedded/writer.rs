@@ -18,6 +18,8 @@ const QUEUE: usize = 4096;
 const BATCH: usize = 1024;
 /// How late a key may end after its time.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Sorts after every key, none of which begins with the last character there is.
+const LAST_KEY: &str = "\u{10ffff}";
 
 pub(super) enum Command {
     Commit {
@@ -31,6 +33,8 @@ pub(super) enum Command {
     Progress {
         reply: oneshot::Sender<()>,
     },
+    /// Ends the keys whose time has come.
+    Expire,
 }
 
 pub(super) fn start(shared: Weak<Shared>, keep_history: Duration) -> Result<SyncSender<Command>, StoreError> {
@@ -44,6 +48,7 @@ pub(super) fn start(shared: Weak<Shared>, keep_history: Duration) -> Result<Sync
 
 fn run(shared: &Weak<Shared>, commands: &Receiver<Command>, keep_history: Duration) {
     let mut mark: Option<(Instant, Revision)> = None;
+    let mut next_housekeeping = Instant::now();
     loop {
         let first = match commands.recv_timeout(EXPIRY_INTERVAL) {
             Ok(command) => Some(command),
@@ -55,7 +60,9 @@ fn run(shared: &Weak<Shared>, commands: &Receiver<Command>, keep_history: Durati
         while let Some(command) = (batch.len() < BATCH).then(|| commands.try_recv().ok()).flatten() {
             batch.push(command);
         }
-        if batch.is_empty() {
+        // By the clock and not when idle: a store that is written to all the time must expire and compact too.
+        if Instant::now() >= next_housekeeping {
+            next_housekeeping = Instant::now() + EXPIRY_INTERVAL;
             batch.extend(housekeeping(&shared, &mut mark, keep_history));
         }
         if !batch.is_empty() {
@@ -64,25 +71,13 @@ fn run(shared: &Weak<Shared>, commands: &Receiver<Command>, keep_history: Durati
     }
 }
 
-/// What is due by time: expired keys as ordinary deletes, and compaction of what was new `keep_history` ago.
+/// What is due by time: the end of expired keys, and compaction of what was new `keep_history` ago.
 fn housekeeping(shared: &Shared, mark: &mut Option<(Instant, Revision)>, keep_history: Duration) -> Vec<Command> {
     let mut due = Vec::new();
-    let expired = expired(shared).unwrap_or_else(|error| {
-        tracing::error!(%error, "looking for expired keys failed");
-        Vec::new()
-    });
-    for (key, revision) in expired {
-        let txn = Txn {
-            compare: vec![Compare {
-                key: key.clone(),
-                expect: Expect::ModRevision(Revision(revision)),
-            }],
-            ops: vec![Op::Delete { key }],
-        };
-        due.push(Command::Commit {
-            txn,
-            reply: oneshot::channel().0,
-        });
+    match any_expired(shared) {
+        Ok(true) => due.push(Command::Expire),
+        Ok(false) => {}
+        Err(error) => tracing::error!(%error, "looking for expired keys failed"),
     }
     let reached = mark.is_none_or(|(since, _)| since.elapsed() >= keep_history);
     if reached && let Ok(revision) = present_revision(shared) {
@@ -102,20 +97,41 @@ fn present_revision(shared: &Shared) -> Result<Revision, StoreError> {
     super::tables::Snapshot::new(shared.database.begin_read().map_err(corrupt)?)?.revision()
 }
 
-fn expired(shared: &Shared) -> Result<Vec<(String, u64)>, StoreError> {
+fn any_expired(shared: &Shared) -> Result<bool, StoreError> {
     use redb::ReadableDatabase;
     let read = shared.database.begin_read().map_err(corrupt)?;
     let table = read.open_table(TTL).map_err(corrupt)?;
-    let mut keys = Vec::new();
-    for entry in table
-        .range(..=(now_ms(), "\u{10ffff}"))
-        .map_err(corrupt)?
-        .take(BATCH / 2)
+    let mut due = table.range(..=(now_ms(), LAST_KEY)).map_err(corrupt)?;
+    Ok(due.next().transpose().map_err(corrupt)?.is_some())
+}
+
+/// Takes the deadlines that have passed and deletes each key that still is as its deadline's put left it.
+fn expire(write: &WriteTransaction, events: &mut Vec<Event>) -> Result<(), StoreError> {
+    let mut due = Vec::new();
     {
-        let (at, revision) = entry.map_err(corrupt)?;
-        keys.push((at.value().1.to_owned(), revision.value()));
+        let mut table = write.open_table(TTL).map_err(corrupt)?;
+        for entry in table.range(..=(now_ms(), LAST_KEY)).map_err(corrupt)?.take(BATCH) {
+            let (at, revision) = entry.map_err(corrupt)?;
+            let (deadline, key) = at.value();
+            due.push((deadline, key.to_owned(), revision.value()));
+        }
+        // All of them, also those of keys put or deleted since: they would crowd out the ones behind them.
+        for (deadline, key, _) in &due {
+            table.remove((*deadline, key.as_str())).map_err(corrupt)?;
+        }
     }
-    Ok(keys)
+    for (_, key, revision) in due {
+        let txn = Txn {
+            compare: vec![Compare {
+                key: key.clone(),
+                expect: Expect::ModRevision(Revision(revision)),
+            }],
+            ops: vec![Op::Delete { key }],
+        };
+        // A conflict means that the key was put or deleted since, and is to be left alone.
+        let _conflict_or_done = apply_txn(write, &txn, events)?;
+    }
+    Ok(())
 }
 
 fn now_ms() -> u64 {
@@ -198,6 +214,7 @@ fn apply(
                 pending.push(Pending::Compact(reply, outcome));
             }
             Command::Progress { reply } => pending.push(Pending::Progress(reply)),
+            Command::Expire => expire(write, &mut events)?,
         }
     }
     let Some(write) = transaction else {
@@ -213,11 +230,13 @@ fn apply(
 }
 
 fn fail(command: Command, error: &StoreError, pending: &mut Vec<Pending>) {
-    pending.push(match command {
-        Command::Commit { reply, .. } => Pending::Commit(reply, Err(error.clone().into())),
-        Command::Compact { reply, .. } => Pending::Compact(reply, Err(error.clone())),
-        Command::Progress { reply } => Pending::Progress(reply),
-    });
+    match command {
+        Command::Commit { reply, .. } => pending.push(Pending::Commit(reply, Err(error.clone().into()))),
+        Command::Compact { reply, .. } => pending.push(Pending::Compact(reply, Err(error.clone()))),
+        Command::Progress { reply } => pending.push(Pending::Progress(reply)),
+        // Tried again at the next housekeeping.
+        Command::Expire => {}
+    }
 }
 
 type Current<'t> = Table<'t, &'static str, (u64, u64, &'static [u8])>;
@@ -282,7 +301,6 @@ fn apply_txn(
         keys.push(SEPARATOR);
         events.push(event(key_value(key, create, revision, bytes), previous));
     }
-    forget_deadlines(write, txn)?;
     if keys.is_empty() {
         return Ok(Ok(Commit {
             revision: Revision(last),
@@ -297,21 +315,6 @@ fn apply_txn(
     Ok(Ok(Commit {
         revision: Revision(revision),
     }))
-}
-
-/// A deadline that has passed has done its work, whether its key was deleted here or put anew since.
-fn forget_deadlines(write: &WriteTransaction, txn: &Txn) -> Result<(), StoreError> {
-    if !matches!(txn.ops.as_slice(), [Op::Delete { .. }]) {
-        return Ok(());
-    }
-    let mut table = write.open_table(TTL).map_err(corrupt)?;
-    table
-        .retain_in(..=(now_ms(), "\u{10ffff}"), |(_, key), _| {
-            !txn.ops
-                .iter()
-                .any(|op| matches!(op, Op::Delete { key: deleted } if deleted == key))
-        })
-        .map_err(corrupt)
 }
 
 /// Drops the states that no read at `revision` or later can see.
