@@ -1,8 +1,8 @@
 //! One tenant's control plane as a value: [`ControlPlane::start`] makes it from a [`Config`], [`ControlPlane::stop`] ends
 //! it. No globals: any number live in one process.
 //!
-//! As yet it is the API server on the embedded store; scheduler and controllers are not there. May depend on: every crate
-//! of the control plane.
+//! As yet it is the API server on the embedded store and the controllers; the scheduler is not there. May depend on: every
+//! crate of the control plane.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use minato_apiserver::{ApiServer, ApiServerConfig, Deps, ServeHandle, ServerTls, ServiceConfig};
-use minato_auth::{PrivilegedGroupAuthorizer, X509Authenticator};
+use minato_auth::{PrivilegedGroupAuthorizer, UserInfo, X509Authenticator};
+use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
 use minato_pki::{ClusterPki, Issued, PkiError, Serving, kubeconfig};
+use minato_runtime::{Metrics, Runtime, Tasks};
 use minato_storage::{EmbeddedOptions, EmbeddedStore, StoreError};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -58,6 +60,8 @@ pub enum StartError {
 pub struct ControlPlane {
     server: Arc<ApiServer>,
     serving: ServeHandle,
+    controllers: ControllerManagerHandle,
+    tasks: Tasks,
     kubeconfig: PathBuf,
 }
 
@@ -100,6 +104,7 @@ impl ControlPlane {
         });
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;
         server.start().await;
+        let (controllers, tasks) = start_controllers(&server, &config, &pki);
         let path = directory.join("kubeconfig");
         let admin = pki.issue_client("kubernetes-admin", &["system:masters"])?;
         let text = kubeconfig(
@@ -114,6 +119,8 @@ impl ControlPlane {
         Ok(Self {
             server,
             serving,
+            controllers,
+            tasks,
             kubeconfig: path,
         })
     }
@@ -135,9 +142,28 @@ impl ControlPlane {
 
     /// Drains and stops it.
     pub async fn stop(self) {
+        self.controllers.stop().await;
+        self.tasks.stop().await;
         self.server.stop();
         self.serving.stop().await;
     }
+}
+
+/// Starts the controllers on a client without a socket. Nobody else serves this store, so there is no leader to elect.
+fn start_controllers(server: &Arc<ApiServer>, config: &Config, pki: &ClusterPki) -> (ControllerManagerHandle, Tasks) {
+    let client = server.client_as(UserInfo {
+        name: "system:kube-controller-manager".to_owned(),
+        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+        ..UserInfo::default()
+    });
+    let tasks = Tasks::new();
+    let runtime = Runtime::new(client, tasks.clone(), Metrics::new());
+    let controllers = ControllerManagerConfig {
+        root_ca: Some(pki.ca_certificate().to_owned()),
+        service_cidrs: vec![config.service_cidr],
+        ..ControllerManagerConfig::default()
+    };
+    (ControllerManager::start(controllers, &runtime), tasks)
 }
 
 fn server_tls(pki: &ClusterPki, config: &Config, address: IpAddr) -> Result<Arc<ServerTls>, StartError> {
