@@ -8,7 +8,7 @@ use ipnet::IpNet;
 /// Settings of one controller manager. The defaults are upstream's.
 #[derive(Clone)]
 pub struct ControllerManagerConfig {
-    /// Controllers that do not run, by name; see [`crate::ControllerManager::NAMES`].
+    /// Controllers that do not run, by name; see [`crate::ControllerManager::names`].
     pub disabled: BTreeSet<String>,
     /// Certificates, PEM, that pods trust the API server by; without them `kube-root-ca.crt` is not published.
     pub root_ca: Option<String>,

@@ -13,7 +13,10 @@ mod clusterrole;
 mod config;
 mod deployment;
 mod discovery;
+mod endpoints;
+mod endpointslice;
 mod error;
+mod gc;
 mod intstr;
 mod manager;
 #[allow(dead_code, reason = "the next controllers use the rest")]

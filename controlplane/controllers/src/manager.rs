@@ -5,7 +5,7 @@ use std::sync::Arc;
 use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
-use crate::{clusterrole, deployment, namespace, replicaset, rootca, serviceaccount};
+use crate::{clusterrole, deployment, endpoints, endpointslice, gc, namespace, replicaset, rootca, serviceaccount};
 
 type Start = fn(&Context);
 
@@ -17,6 +17,9 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("replicaset-controller", replicaset::start),
     ("replicationcontroller-controller", replicaset::start_replication),
     ("deployment-controller", deployment::start),
+    ("endpointslice-controller", endpointslice::start),
+    ("endpoints-controller", endpoints::start),
+    ("garbage-collector-controller", gc::start),
     ("clusterrole-aggregation-controller", clusterrole::start),
 ];
 

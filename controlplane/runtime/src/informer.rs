@@ -305,8 +305,9 @@ fn tell<K>(handlers: &[Handler<K>], changes: &[Change<K>]) {
     }
 }
 
-/// Servers before 1.27, and many that imitate one, answer 400, 403 or 422 to `sendInitialEvents`.
-fn refuses_streaming(error: &watcher::Error) -> bool {
+/// Whether the server does not stream lists: those before 1.27, and many that imitate one, answer 400, 403 or 422 to
+/// `sendInitialEvents`.
+pub fn refuses_streaming(error: &watcher::Error) -> bool {
     use minato_api::kube::Error::Api;
     match error {
         watcher::Error::WatchStartFailed(Api(status)) | watcher::Error::InitialListFailed(Api(status)) => {
