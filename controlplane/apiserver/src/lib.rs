@@ -14,6 +14,7 @@
 
 mod allocators;
 mod bootstrap;
+mod cluster_cache;
 mod config;
 mod discovery;
 mod endpoints;

@@ -4,13 +4,15 @@
 //! As yet it is the API server on the embedded store and the controllers; the scheduler is not there. May depend on: every
 //! crate of the control plane.
 
+mod access;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use minato_apiserver::{ApiServer, ApiServerConfig, Deps, ServeHandle, ServerTls, ServiceConfig};
-use minato_auth::{PrivilegedGroupAuthorizer, UserInfo, X509Authenticator};
+use minato_apiserver::{ApiServer, ApiServerConfig, ServeHandle, ServerTls, ServiceConfig};
+use minato_auth::UserInfo;
 use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
 use minato_pki::{ClusterPki, Issued, PkiError, Serving, kubeconfig};
 use minato_runtime::{Metrics, Runtime, Tasks};
@@ -51,6 +53,9 @@ pub enum StartError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// The keys of service-account tokens.
+    #[error(transparent)]
+    Keys(#[from] minato_auth::KeyError),
     /// The serving certificate is not usable.
     #[error("TLS: {0}")]
     Tls(String),
@@ -93,15 +98,8 @@ impl ControlPlane {
             }),
             ..ApiServerConfig::default()
         };
-        let server = ApiServer::new(server_config, Arc::new(store), |_| Deps {
-            authenticator: Arc::new(X509Authenticator),
-            authorizer: Arc::new(PrivilegedGroupAuthorizer),
-            admission: Vec::new(),
-            egress: None,
-            token_issuer: None,
-            extra_resources: Vec::new(),
-            bootstrap_objects: Vec::new(),
-        });
+        let keys = access::service_account_keys(&pki)?;
+        let server = ApiServer::new(server_config, Arc::new(store), |reader| access::deps(reader, keys));
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;
         server.start().await;
         let (controllers, tasks) = start_controllers(&server, &config, &pki);

@@ -12,7 +12,6 @@ pub(crate) mod options;
 pub(crate) mod patch;
 pub(crate) mod pipeline;
 pub(crate) mod selection;
-mod store_reader;
 pub(crate) mod transaction;
 pub(crate) mod update;
 pub(crate) mod version;
@@ -23,7 +22,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use minato_meta::{ApiError, GroupVersionResource};
 use minato_rules::{ResourceInfo, Verb};
-pub(crate) use store_reader::StoreReader;
+pub(crate) use transaction::store_error;
 
 use crate::request::ApiRequest;
 use crate::response::Response;

@@ -1,0 +1,37 @@
+//! Who may come in and what they may do: the authenticators and authorizers of a tenant's API server, in order.
+
+use std::sync::Arc;
+
+use minato_apiserver::Deps;
+use minato_auth::{
+    BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, RbacAuthorizer, ServiceAccountAuthenticator,
+    ServiceAccountKeys, UnionAuthenticator, UnionAuthorizer, X509Authenticator, bootstrap_objects,
+};
+use minato_meta::ClusterReader;
+use minato_pki::ClusterPki;
+
+/// The keys of service-account tokens.
+pub(crate) fn service_account_keys(pki: &ClusterPki) -> Result<Arc<ServiceAccountKeys>, KeyError> {
+    let verifying = pki.service_account_public_keys();
+    ServiceAccountKeys::new(Vec::new(), Vec::new(), pki.service_account_key(), verifying).map(Arc::new)
+}
+
+/// What the API server is given.
+pub(crate) fn deps(reader: Arc<dyn ClusterReader>, keys: Arc<ServiceAccountKeys>) -> Deps {
+    Deps {
+        authenticator: Arc::new(UnionAuthenticator::new(vec![
+            Arc::new(X509Authenticator),
+            Arc::new(ServiceAccountAuthenticator::new(keys.clone(), reader.clone())),
+            Arc::new(BootstrapTokenAuthenticator::new(reader.clone())),
+        ])),
+        authorizer: Arc::new(UnionAuthorizer::new(vec![
+            Arc::new(MastersAuthorizer),
+            Arc::new(RbacAuthorizer::new(reader)),
+        ])),
+        admission: Vec::new(),
+        egress: None,
+        token_issuer: Some(keys),
+        extra_resources: Vec::new(),
+        bootstrap_objects: bootstrap_objects(),
+    }
+}

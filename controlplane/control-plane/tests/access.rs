@@ -1,0 +1,193 @@
+//! Tokens, roles and strangers, by the real kubectl.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use minato_control_plane::{Config, ControlPlane};
+
+async fn start(directory: &Path) -> ControlPlane {
+    ControlPlane::start(Config {
+        name: "c1".to_owned(),
+        directory: directory.join("c1"),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        service_cidr: "10.96.0.0/16".parse().unwrap(),
+        node_port_range: (30000, 32767),
+    })
+    .await
+    .unwrap()
+}
+
+/// Runs kubectl; returns whether it succeeded, and what it printed.
+async fn kubectl(kubeconfig: &Path, input: &str, arguments: &[&str]) -> (bool, String) {
+    let kubeconfig = kubeconfig.to_owned();
+    let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+    let input = input.to_owned();
+    tokio::task::spawn_blocking(move || {
+        use std::io::Write;
+        let mut child = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .arg("--cache-dir")
+            .arg(kubeconfig.with_file_name("kubectl-cache"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl is installed");
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
+    })
+    .await
+    .unwrap()
+}
+
+/// A kubeconfig of the same server with another credential, or none.
+fn kubeconfig_of(plane: &ControlPlane, directory: &Path, user: &serde_json::Value) -> PathBuf {
+    let text = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["users"][0]["user"] = user.clone();
+    let path = tempfile::NamedTempFile::new_in(directory)
+        .unwrap()
+        .into_temp_path()
+        .keep()
+        .unwrap();
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+async fn until_ok(kubeconfig: &Path, arguments: &[&str]) -> String {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (success, text) = kubectl(kubeconfig, "", arguments).await;
+        if success {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "kubectl {arguments:?}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_and_roles_decide() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    let token = until_ok(&admin, &["create", "token", "default"]).await;
+    let user = serde_json::json!({"token": token.trim()});
+    let account = kubeconfig_of(&plane, directory.path(), &user);
+    let (_, text) = kubectl(&account, "", &["auth", "whoami"]).await;
+    assert!(text.contains("system:serviceaccount:default:default"), "{text}");
+    let (success, text) = kubectl(&account, "", &["get", "pods"]).await;
+    assert!(!success);
+    assert!(
+        text.contains(
+            r#"User "system:serviceaccount:default:default" cannot list resource "pods" in API group "" in the namespace "default""#
+        ),
+        "{text}"
+    );
+    until_ok(
+        &admin,
+        &[
+            "create",
+            "rolebinding",
+            "v",
+            "--clusterrole=view",
+            "--serviceaccount=default:default",
+        ],
+    )
+    .await;
+    until_ok(&account, &["get", "pods"]).await;
+    let (allowed, _) = kubectl(&account, "", &["auth", "can-i", "list", "pods"]).await;
+    let (secrets, _) = kubectl(&account, "", &["auth", "can-i", "get", "secrets"]).await;
+    let (elsewhere, _) = kubectl(&account, "", &["auth", "can-i", "list", "pods", "-n", "kube-system"]).await;
+    assert!(allowed && !secrets && !elsewhere);
+    let (_, rules) = kubectl(&account, "", &["auth", "can-i", "--list"]).await;
+    assert!(rules.contains("endpointslices.discovery.k8s.io"), "{rules}");
+    // Impersonation goes through the same roles.
+    let (success, text) = kubectl(
+        &account,
+        "",
+        &["get", "pods", "--as", "root", "--as-group", "system:masters"],
+    )
+    .await;
+    assert!(!success && text.contains("cannot impersonate"), "{text}");
+    // With the account goes its token.
+    until_ok(&admin, &["delete", "serviceaccount", "default"]).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (success, text) = kubectl(&account, "", &["get", "pods"]).await;
+        if !success {
+            assert!(text.contains("Unauthorized") || text.contains("logged in"), "{text}");
+            break;
+        }
+        assert!(Instant::now() < deadline);
+    }
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bootstrap_tokens_open_the_door_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    let secret = serde_json::json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
+        "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"},
+    });
+    let (success, text) = kubectl(&admin, &secret.to_string(), &["create", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let user = serde_json::json!({"token": "abcdef.0123456789abcdef"});
+    let node = kubeconfig_of(&plane, directory.path(), &user);
+    let text = until_ok(&node, &["auth", "whoami"]).await;
+    assert!(
+        text.contains("system:bootstrap:abcdef") && text.contains("system:bootstrappers"),
+        "{text}"
+    );
+    let (success, _) = kubectl(
+        &node,
+        "",
+        &[
+            "auth",
+            "can-i",
+            "create",
+            "certificatesigningrequests.certificates.k8s.io",
+        ],
+    )
+    .await;
+    assert!(success);
+    let (success, _) = kubectl(&node, "", &["get", "nodes"]).await;
+    assert!(!success);
+    let guess = serde_json::json!({"token": "abcdef.fedcba9876543210"});
+    let guess = kubeconfig_of(&plane, directory.path(), &guess);
+    let (success, text) = kubectl(&guess, "", &["get", "--raw", "/version"]).await;
+    assert!(
+        !success && (text.contains("Unauthorized") || text.contains("logged in")),
+        "{text}"
+    );
+    // Strangers see health and version.
+    let authority = directory.path().join("c1/pki/ca.crt");
+    for (path, expected) in [
+        ("/version", "200"),
+        ("/healthz", "200"),
+        ("/api", "403"),
+        ("/apis", "403"),
+        ("/metrics", "403"),
+        ("/api/v1/namespaces/default/pods", "403"),
+    ] {
+        let url = format!("https://{}{path}", plane.address());
+        let authority = authority.clone();
+        let output = tokio::task::spawn_blocking(move || {
+            let mut command = Command::new("curl");
+            command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"]);
+            command.arg(authority).arg(url).output().expect("curl is installed")
+        });
+        let code = String::from_utf8(output.await.unwrap().stdout).unwrap();
+        assert_eq!(code, expected, "{path}");
+    }
+    plane.stop().await;
+}
