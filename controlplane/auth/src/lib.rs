@@ -14,6 +14,7 @@ mod bootstrap_token;
 mod follow;
 mod issuer;
 mod jws;
+mod node;
 mod policy;
 mod privileged;
 mod rbac;
@@ -25,6 +26,7 @@ pub use attributes::{Attributes, Authenticated, Authenticator, Authorizer, Crede
 pub use bootstrap_token::BootstrapTokenAuthenticator;
 pub use issuer::{BoundObject, IssuedToken, TokenIssuer, TokenSpec};
 pub use jws::KeyError;
+pub use node::{NodeAuthorizer, node_of};
 pub use policy::bootstrap_objects;
 pub use privileged::PrivilegedGroupAuthorizer;
 pub use rbac::{RbacAuthorizer, RoleWrite, Rule};

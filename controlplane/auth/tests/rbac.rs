@@ -53,7 +53,7 @@ fn ask(user: &UserInfo, text: &str) -> Attributes {
         subresource: subresource.into(),
         namespace: parts[3].into(),
         name: parts.get(4).unwrap_or(&"").to_string(),
-        path: String::new(),
+        ..Attributes::default()
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use minato_apiserver::Deps;
 use minato_auth::{
-    BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, RbacAuthorizer, ServiceAccountAuthenticator,
-    ServiceAccountKeys, UnionAuthenticator, UnionAuthorizer, X509Authenticator, bootstrap_objects,
+    BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, NodeAuthorizer, RbacAuthorizer,
+    ServiceAccountAuthenticator, ServiceAccountKeys, UnionAuthenticator, UnionAuthorizer, X509Authenticator,
+    bootstrap_objects,
 };
 use minato_meta::ClusterReader;
 use minato_pki::ClusterPki;
@@ -26,6 +27,7 @@ pub(crate) fn deps(reader: Arc<dyn ClusterReader>, keys: Arc<ServiceAccountKeys>
         ])),
         authorizer: Arc::new(UnionAuthorizer::new(vec![
             Arc::new(MastersAuthorizer),
+            Arc::new(NodeAuthorizer::new(reader.clone())),
             Arc::new(RbacAuthorizer::new(reader)),
         ])),
         admission: Vec::new(),

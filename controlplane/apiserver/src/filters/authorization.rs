@@ -36,6 +36,7 @@ pub(crate) fn attributes(user: &UserInfo, info: &RequestInfo) -> Attributes {
         namespace: info.namespace.clone(),
         name: info.name.clone(),
         path: info.path.clone(),
+        field_selector: info.field_selector.clone(),
     }
 }
 

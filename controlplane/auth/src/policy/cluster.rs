@@ -5,7 +5,8 @@ use super::{Aggregate, ClusterBinding, ClusterRole};
 /// Roles that gather the rules of others by label.
 pub(super) const AGGREGATES: &[Aggregate] = &[("admin", ""), ("edit", "admin"), ("view", "edit")];
 
-const USAGES_OF_NODES: &[&str] = &[
+/// What kubelets do.
+pub(super) const NODE: &[&str] = &[
     "create authentication.k8s.io tokenreviews",
     "create authorization.k8s.io localsubjectaccessreviews,subjectaccessreviews",
     "R core services",
@@ -115,7 +116,7 @@ pub(super) const ROLES: &[ClusterRole] = &[
         "",
         &["R core events,namespaces,nodes,pods", "R extensions deployments"],
     ),
-    ("system:node", "", USAGES_OF_NODES),
+    ("system:node", "", NODE),
     (
         "system:node-problem-detector",
         "",

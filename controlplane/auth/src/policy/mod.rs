@@ -62,6 +62,11 @@ pub fn bootstrap_objects() -> Vec<Value> {
     all
 }
 
+/// What the Node authorizer lets every kubelet do, unless it knows better.
+pub(crate) fn node_rules() -> Vec<Rule> {
+    rules(cluster::NODE)
+}
+
 fn object(kind: &str, name: &str) -> Value {
     json!({
         "apiVersion": VERSION,
