@@ -152,6 +152,14 @@ impl TokenIssuer for ServiceAccountKeys {
             audiences,
         })
     }
+
+    fn openid_configuration(&self) -> Option<Value> {
+        Some(self.discovery_document(None))
+    }
+
+    fn openid_keys(&self) -> Option<Value> {
+        Some(self.key_set())
+    }
 }
 
 /// User name of a service account.

@@ -107,6 +107,14 @@ async fn tokens_and_roles_decide() {
     assert!(allowed && !secrets && !elsewhere);
     let (_, rules) = kubectl(&account, "", &["auth", "can-i", "--list"]).await;
     assert!(rules.contains("endpointslices.discovery.k8s.io"), "{rules}");
+    // Who holds a token may learn how to verify it.
+    let (_, document) = kubectl(&account, "", &["get", "--raw", "/.well-known/openid-configuration"]).await;
+    assert!(
+        document.contains(r#""id_token_signing_alg_values_supported":["ES256"]"#),
+        "{document}"
+    );
+    let (_, keys) = kubectl(&account, "", &["get", "--raw", "/openid/v1/jwks"]).await;
+    assert!(keys.contains(r#""crv":"P-256""#), "{keys}");
     // Impersonation goes through the same roles.
     let (success, text) = kubectl(
         &account,

@@ -84,6 +84,9 @@ async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response,
         if let Some(result) = crate::health::handle(server, &request).await {
             return result;
         }
+        if let Some(result) = openid(server, &request) {
+            return result;
+        }
         return crate::discovery::handle(&server.registry, &request)
             .or_else(|| crate::openapi::handle(&server.registry, &request))
             .unwrap_or_else(|| Err(ApiError::no_such_path()));
@@ -107,6 +110,29 @@ async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response,
         return crate::reviews::create(server, request, target, review).await;
     }
     main_resource(server, request, target).await
+}
+
+/// How others learn to verify service-account tokens; `None` for other paths.
+fn openid(server: &ApiServer, request: &ApiRequest) -> Option<Result<Response, ApiError>> {
+    let issuer = server.deps().token_issuer.as_ref();
+    let (document, media_type) = match request.info.path.as_str() {
+        "/.well-known/openid-configuration" => (issuer?.openid_configuration()?, "application/json"),
+        "/openid/v1/jwks" => (issuer?.openid_keys()?, "application/jwk-set+json"),
+        _ => return None,
+    };
+    if request.info.verb != "get" {
+        return Some(Err(ApiError::method_not_allowed()));
+    }
+    let response = crate::response::json(http::StatusCode::OK, &document).map(|mut response| {
+        let headers = response.headers_mut();
+        headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media_type));
+        headers.insert(
+            http::header::CACHE_CONTROL,
+            http::HeaderValue::from_static("public, max-age=3600"),
+        );
+        response
+    });
+    Some(response)
 }
 
 /// `bindings` is a way to write pods, not a collection.
