@@ -5,5 +5,7 @@
 //! Source: <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>.
 
 mod request;
+mod role_escalation;
 
 pub use request::{AdmissionPlugin, AdmissionRequest, Operation};
+pub use role_escalation::RoleEscalation;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use minato_admission::RoleEscalation;
 use minato_apiserver::Deps;
 use minato_auth::{
-    BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, NodeAuthorizer, RbacAuthorizer,
+    Authorizer, BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, NodeAuthorizer, RbacAuthorizer,
     ServiceAccountAuthenticator, ServiceAccountKeys, UnionAuthenticator, UnionAuthorizer, X509Authenticator,
     bootstrap_objects,
 };
@@ -19,18 +20,20 @@ pub(crate) fn service_account_keys(pki: &ClusterPki) -> Result<Arc<ServiceAccoun
 
 /// What the API server is given.
 pub(crate) fn deps(reader: Arc<dyn ClusterReader>, keys: Arc<ServiceAccountKeys>) -> Deps {
+    let rbac = Arc::new(RbacAuthorizer::new(reader.clone()));
+    let authorizer: Arc<dyn Authorizer> = Arc::new(UnionAuthorizer::new(vec![
+        Arc::new(MastersAuthorizer),
+        Arc::new(NodeAuthorizer::new(reader.clone())),
+        rbac.clone(),
+    ]));
     Deps {
         authenticator: Arc::new(UnionAuthenticator::new(vec![
             Arc::new(X509Authenticator),
             Arc::new(ServiceAccountAuthenticator::new(keys.clone(), reader.clone())),
-            Arc::new(BootstrapTokenAuthenticator::new(reader.clone())),
+            Arc::new(BootstrapTokenAuthenticator::new(reader)),
         ])),
-        authorizer: Arc::new(UnionAuthorizer::new(vec![
-            Arc::new(MastersAuthorizer),
-            Arc::new(NodeAuthorizer::new(reader.clone())),
-            Arc::new(RbacAuthorizer::new(reader)),
-        ])),
-        admission: Vec::new(),
+        authorizer: authorizer.clone(),
+        admission: vec![Arc::new(RoleEscalation::new(rbac, authorizer))],
         egress: None,
         token_issuer: Some(keys),
         extra_resources: Vec::new(),

@@ -138,6 +138,72 @@ async fn tokens_and_roles_decide() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_gives_what_they_do_not_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    let token = until_ok(&admin, &["create", "token", "default"]).await;
+    let account = kubeconfig_of(&plane, directory.path(), &serde_json::json!({"token": token.trim()}));
+    // The admin of a namespace may write roles and bindings there, within what it holds itself.
+    let binding = [
+        "create",
+        "rolebinding",
+        "a",
+        "--clusterrole=admin",
+        "--serviceaccount=default:default",
+    ];
+    until_ok(&admin, &binding).await;
+    until_ok(&account, &["create", "role", "fine", "--verb=get", "--resource=pods"]).await;
+    until_ok(&account, &["create", "rolebinding", "fine", "--role=fine", "--user=u"]).await;
+    let refused = "is attempting to grant RBAC permissions not currently held";
+    let everything = |kind: &str, name: &str| {
+        format!(
+            r#"{{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"{kind}","metadata":{{"name":"{name}"}},
+                "rules":[{{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}}]}}"#
+        )
+    };
+    // By a new role, by an old one through each way of writing, and by binding to a greater one.
+    for (input, arguments) in [
+        (everything("Role", "new"), vec!["create", "-f", "-"]),
+        (everything("Role", "fine"), vec!["replace", "-f", "-"]),
+        (
+            everything("Role", "fine"),
+            vec!["apply", "--server-side", "--force-conflicts", "-f", "-"],
+        ),
+        (
+            String::new(),
+            vec![
+                "patch",
+                "role",
+                "fine",
+                "--type=json",
+                "-p",
+                r#"[{"op":"replace","path":"/rules/0/verbs","value":["*"]},{"op":"replace","path":"/rules/0/resources","value":["*"]},{"op":"replace","path":"/rules/0/apiGroups","value":["*"]}]"#,
+            ],
+        ),
+        (
+            String::new(),
+            vec![
+                "create",
+                "rolebinding",
+                "up",
+                "--clusterrole=cluster-admin",
+                "--serviceaccount=default:default",
+            ],
+        ),
+    ] {
+        let (success, text) = kubectl(&account, &input, &arguments).await;
+        assert!(!success && text.contains(refused), "kubectl {arguments:?}: {text}");
+    }
+    let (secrets, _) = kubectl(&account, "", &["auth", "can-i", "*", "*"]).await;
+    assert!(!secrets);
+    // Who holds everything may give it.
+    let (success, text) = kubectl(&admin, &everything("Role", "all"), &["create", "-f", "-"]).await;
+    assert!(success, "{text}");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bootstrap_tokens_open_the_door_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let plane = start(directory.path()).await;
