@@ -25,7 +25,7 @@ mod tenants;
 pub use cgroup::{Cgroup, Limits};
 pub use clouds::Clouds;
 pub use error::Error;
-pub use hosting::{Hosted, Hosting, HostingError, ProcessHosting, ProcessHostingConfig, Tenant};
+pub use hosting::{EndHandler, Hosted, Hosting, HostingError, ProcessHosting, ProcessHostingConfig, Tenant};
 pub use kinds::{DeletionProtection, resources};
 pub use manager::Fleet;
 pub use process::{Detached, Launch, ProcessError};

@@ -9,7 +9,7 @@ use crate::clouds::Clouds;
 use crate::cluster::Clusters;
 use crate::hosting::Hosting;
 use crate::pool::Pools;
-use crate::tenants::Tenants;
+use crate::tenants::{OnNode, Tenants};
 
 /// The fleet's controllers. They end with the runtime's tasks; control planes keep running.
 pub struct Fleet;
@@ -58,7 +58,7 @@ fn wake_on_end(hosting: &dyn Hosting, clusters: &Informer<Cluster>, queue: WorkQ
     }));
 }
 
-fn wake_on_node(clusters: &Informer<Cluster>, queue: WorkQueue<ObjectKey>) -> Arc<dyn Fn(&str, &str) + Send + Sync> {
+fn wake_on_node(clusters: &Informer<Cluster>, queue: WorkQueue<ObjectKey>) -> OnNode {
     let clusters = clusters.clone();
     Arc::new(move |id, pool| {
         for cluster in clusters.indexed("uid", id) {

@@ -21,14 +21,14 @@ pub(crate) struct TenantApi {
     kubeconfig: String,
 }
 
-type OnNode = Arc<dyn Fn(&str, &str) + Send + Sync>;
+/// Gets cluster id and pool name of a Node that changed.
+pub(crate) type OnNode = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// All tenants' APIs, by cluster id.
 #[derive(Clone)]
 pub(crate) struct Tenants {
     open: Arc<Mutex<HashMap<String, Arc<TenantApi>>>>,
     tasks: Tasks,
-    /// Told of a changed Node: cluster id and pool name.
     on_node: OnNode,
 }
 

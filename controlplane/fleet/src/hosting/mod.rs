@@ -64,6 +64,9 @@ pub enum Hosted {
     Restarting(Duration),
 }
 
+/// Gets the id of a control plane that ended.
+pub type EndHandler = Box<dyn Fn(&str) + Send + Sync>;
+
 /// A way of hosting control planes. All calls may be repeated.
 #[async_trait]
 pub trait Hosting: Send + Sync + 'static {
@@ -98,5 +101,5 @@ pub trait Hosting: Send + Sync + 'static {
     async fn remove(&self, id: &str) -> Result<(), HostingError>;
 
     /// Calls `handler` with the id of every control plane that ends from now on.
-    fn on_end(&self, handler: Box<dyn Fn(&str) + Send + Sync>);
+    fn on_end(&self, handler: EndHandler);
 }

@@ -19,7 +19,7 @@ use minato_pki::ClusterPki;
 use parking_lot::Mutex;
 
 use super::identity::{self, Identity};
-use super::{Hosted, Hosting, HostingError, Tenant};
+use super::{EndHandler, Hosted, Hosting, HostingError, Tenant};
 use crate::cgroup::{Cgroup, Limits};
 use crate::process::{Detached, Launch};
 
@@ -59,7 +59,7 @@ struct Inner {
     config: ProcessHostingConfig,
     running: Mutex<HashMap<String, Detached>>,
     attempts: Mutex<HashMap<String, Attempts>>,
-    handlers: Mutex<Vec<Box<dyn Fn(&str) + Send + Sync>>>,
+    handlers: Mutex<Vec<EndHandler>>,
     identities: Mutex<()>,
 }
 
@@ -279,7 +279,7 @@ impl Hosting for ProcessHosting {
         Ok(())
     }
 
-    fn on_end(&self, handler: Box<dyn Fn(&str) + Send + Sync>) {
+    fn on_end(&self, handler: EndHandler) {
         self.inner.handlers.lock().push(handler);
     }
 }
