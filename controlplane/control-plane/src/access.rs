@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use minato_admission::RoleEscalation;
+use minato_admission::{AdmissionPlugin, RoleEscalation};
 use minato_apiserver::Deps;
 use minato_auth::{
     Authorizer, BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, NodeAuthorizer, RbacAuthorizer,
@@ -12,6 +12,8 @@ use minato_auth::{
 use minato_meta::ClusterReader;
 use minato_pki::ClusterPki;
 
+use crate::config::Role;
+
 /// The keys of service-account tokens.
 pub(crate) fn service_account_keys(pki: &ClusterPki) -> Result<Arc<ServiceAccountKeys>, KeyError> {
     let verifying = pki.service_account_public_keys();
@@ -19,24 +21,31 @@ pub(crate) fn service_account_keys(pki: &ClusterPki) -> Result<Arc<ServiceAccoun
 }
 
 /// What the API server is given.
-pub(crate) fn deps(reader: Arc<dyn ClusterReader>, keys: Arc<ServiceAccountKeys>) -> Deps {
+pub(crate) fn deps(reader: Arc<dyn ClusterReader>, keys: Arc<ServiceAccountKeys>, role: &Role) -> Deps {
     let rbac = Arc::new(RbacAuthorizer::new(reader.clone()));
     let authorizer: Arc<dyn Authorizer> = Arc::new(UnionAuthorizer::new(vec![
         Arc::new(MastersAuthorizer),
         Arc::new(NodeAuthorizer::new(reader.clone())),
         rbac.clone(),
     ]));
+    let mut admission: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(RoleEscalation::new(rbac, authorizer.clone()))];
+    let mut extra_resources = Vec::new();
+    if let Role::Management(management) = role {
+        admission.extend(management.admission.iter().cloned());
+        let own = management.resources.iter().cloned();
+        extra_resources.extend(own.map(|(resource, schema)| (resource, Some(schema))));
+    }
     Deps {
         authenticator: Arc::new(UnionAuthenticator::new(vec![
             Arc::new(X509Authenticator),
             Arc::new(ServiceAccountAuthenticator::new(keys.clone(), reader.clone())),
             Arc::new(BootstrapTokenAuthenticator::new(reader)),
         ])),
-        authorizer: authorizer.clone(),
-        admission: vec![Arc::new(RoleEscalation::new(rbac, authorizer))],
+        authorizer,
+        admission,
         egress: None,
         token_issuer: Some(keys),
-        extra_resources: Vec::new(),
+        extra_resources,
         bootstrap_objects: bootstrap_objects(),
     }
 }

@@ -2,15 +2,15 @@
 //! it. No globals: any number live in one process.
 //!
 //! As yet it is the API server on the embedded store and the controllers; the scheduler is not there. May depend on: every
-//! crate of the control plane.
+//! crate of the control plane, and the cloud provider interface.
 
 mod access;
+mod config;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use minato_apiserver::{ApiServer, ApiServerConfig, ServeHandle, ServerTls, ServiceConfig};
 use minato_auth::UserInfo;
 use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
@@ -21,20 +21,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
-/// How a control plane is set up.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Name of the cluster.
-    pub name: String,
-    /// Directory for keys, store and kubeconfig; belongs to this control plane alone.
-    pub directory: PathBuf,
-    /// Where the API server listens; port zero takes a free one.
-    pub listen: SocketAddr,
-    /// Range of Service addresses.
-    pub service_cidr: IpNet,
-    /// Node ports, first and last.
-    pub node_port_range: (u16, u16),
-}
+pub use config::{Config, Management, Role, Workloads};
 
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
@@ -88,18 +75,21 @@ impl ControlPlane {
             .map_err(io("reading the listener's address".to_owned()))?;
         let tls = server_tls(&pki, &config, address.ip())?;
         let store = EmbeddedStore::open(&directory.join("store.redb"), EmbeddedOptions::default())?;
+        let advertise = config.advertise.unwrap_or(address);
         let server_config = ApiServerConfig {
             name: config.name.clone(),
-            services: Some(ServiceConfig {
-                cluster_ip_ranges: vec![config.service_cidr],
-                node_port_range: config.node_port_range,
-                advertise_address: address.ip(),
-                advertise_port: address.port(),
+            services: config.workloads().map(|workloads| ServiceConfig {
+                cluster_ip_ranges: vec![workloads.service_cidr],
+                node_port_range: workloads.node_port_range,
+                advertise_address: advertise.ip(),
+                advertise_port: advertise.port(),
             }),
             ..ApiServerConfig::default()
         };
         let keys = access::service_account_keys(&pki)?;
-        let server = ApiServer::new(server_config, Arc::new(store), |reader| access::deps(reader, keys));
+        let server = ApiServer::new(server_config, Arc::new(store), |reader| {
+            access::deps(reader, keys, &config.role)
+        });
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;
         server.start().await;
         let (controllers, tasks) = start_controllers(&server, &config, &pki);
@@ -156,29 +146,44 @@ fn start_controllers(server: &Arc<ApiServer>, config: &Config, pki: &ClusterPki)
     });
     let tasks = Tasks::new();
     let runtime = Runtime::new(client, tasks.clone(), Metrics::new());
-    let controllers = ControllerManagerConfig {
+    let mut controllers = ControllerManagerConfig {
         root_ca: Some(pki.ca_certificate().to_owned()),
-        service_cidrs: vec![config.service_cidr],
         ..ControllerManagerConfig::default()
     };
+    match &config.role {
+        Role::Workloads(workloads) => {
+            controllers.service_cidrs = vec![workloads.service_cidr];
+            controllers.cluster_cidrs = workloads.cluster_cidr.into_iter().collect();
+        }
+        Role::Management(_) => {
+            let needed = |name: &&str| !MANAGEMENT_CONTROLLERS.contains(name);
+            controllers.disabled = ControllerManager::names().filter(needed).map(str::to_owned).collect();
+        }
+    }
     (ControllerManager::start(controllers, &runtime), tasks)
 }
 
+/// What a cluster without nodes needs: the life of namespaces, accounts, roles and dependents.
+const MANAGEMENT_CONTROLLERS: &[&str] = &[
+    "serviceaccount-controller",
+    "namespace-controller",
+    "garbage-collector-controller",
+    "clusterrole-aggregation-controller",
+];
+
 fn server_tls(pki: &ClusterPki, config: &Config, address: IpAddr) -> Result<Arc<ServerTls>, StartError> {
-    let service_address = config.service_cidr.hosts().next();
     let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), address];
-    addresses.extend(service_address);
-    let names = [
-        "localhost",
-        "kubernetes",
-        "kubernetes.default",
-        "kubernetes.default.svc",
-        "kubernetes.default.svc.cluster.local",
-    ];
-    let serving = Serving {
-        names: names.map(str::to_owned).to_vec(),
-        addresses,
-    };
+    addresses.extend(config.advertise.map(|advertise| advertise.ip()));
+    addresses.extend(&config.server_addresses);
+    let mut names = vec!["localhost".to_owned()];
+    names.extend(config.server_names.iter().cloned());
+    if let Some(workloads) = config.workloads() {
+        addresses.extend(workloads.service_cidr.hosts().next());
+        let inside = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        names.extend(inside.map(str::to_owned));
+        names.push(format!("kubernetes.default.svc.{}", workloads.dns_domain));
+    }
+    let serving = Serving { names, addresses };
     let issued: Issued = pki.issue_serving("kube-apiserver", &serving)?;
     let tls = |error: &dyn std::fmt::Display| StartError::Tls(error.to_string());
     let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).map_err(|e| tls(&e))?;

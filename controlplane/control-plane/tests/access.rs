@@ -8,15 +8,9 @@ use std::time::{Duration, Instant};
 use minato_control_plane::{Config, ControlPlane};
 
 async fn start(directory: &Path) -> ControlPlane {
-    ControlPlane::start(Config {
-        name: "c1".to_owned(),
-        directory: directory.join("c1"),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        service_cidr: "10.96.0.0/16".parse().unwrap(),
-        node_port_range: (30000, 32767),
-    })
-    .await
-    .unwrap()
+    ControlPlane::start(Config::new("c1", directory.join("c1")))
+        .await
+        .unwrap()
 }
 
 /// Runs kubectl; returns whether it succeeded, and what it printed.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use ipnet::IpNet;
-use minato_control_plane::{Config, ControlPlane};
+use minato_control_plane::{Config, ControlPlane, Role, Workloads};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -63,12 +63,14 @@ fn main() -> anyhow::Result<()> {
             listen,
             service_cidr,
         } => {
-            let config = Config {
-                name,
-                directory,
-                listen,
+            let workloads = Workloads {
                 service_cidr,
-                node_port_range: (30000, 32767),
+                ..Workloads::default()
+            };
+            let config = Config {
+                listen,
+                role: Role::Workloads(workloads),
+                ..Config::new(name, directory)
             };
             tokio::runtime::Runtime::new()?.block_on(serve(config))
         }
