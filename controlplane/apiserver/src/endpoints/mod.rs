@@ -6,6 +6,7 @@ pub(crate) mod delete;
 pub(crate) mod delete_collection;
 pub(crate) mod get;
 pub(crate) mod list;
+pub(crate) mod list_options;
 pub(crate) mod managed;
 pub(crate) mod metadata;
 pub(crate) mod options;
