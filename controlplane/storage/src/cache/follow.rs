@@ -86,10 +86,9 @@ async fn list_and_watch(resource: &Resource) -> Result<(), StoreError> {
 
 /// The watch from where the last one broke off; `None` when there was none, or what came since is forgotten.
 async fn resume(resource: &Resource) -> Result<Option<WatchStream>, StoreError> {
-    let seen = resource.revision();
-    if seen == Revision(0) {
+    let Some(seen) = *resource.reached.borrow() else {
         return Ok(None);
-    }
+    };
     match resource.store.watch(&resource.prefix, seen).await {
         Ok(events) => Ok(Some(events)),
         Err(StoreError::Compacted { .. }) => Ok(None),
@@ -115,8 +114,8 @@ fn replace(resource: &Resource, entries: Vec<Arc<Entry>>, revision: Revision) {
 
 fn reached(resource: &Resource, revision: Revision) {
     resource.reached.send_if_modified(|reached| {
-        let further = revision > *reached;
-        *reached = revision.max(*reached);
+        let further = Some(revision) > *reached;
+        *reached = (*reached).max(Some(revision));
         further
     });
 }

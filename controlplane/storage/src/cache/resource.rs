@@ -27,7 +27,7 @@ const LONGEST_BACKLOG: usize = 10_000;
 
 pub(super) struct State {
     pub(super) objects: Objects,
-    /// The objects show this revision; zero until filled.
+    /// The objects show this revision.
     pub(super) revision: Revision,
     pub(super) history: History,
 }
@@ -43,8 +43,8 @@ pub struct Resource {
     proven: AtomicU64,
     /// States that pages of lists go on with.
     kept: Mutex<VecDeque<(Instant, Snapshot)>>,
-    /// Of [`State::revision`].
-    pub(super) reached: watch::Sender<Revision>,
+    /// [`State::revision`], once the resource is filled.
+    pub(super) reached: watch::Sender<Option<Revision>>,
     /// Number of the next event.
     pub(super) appended: watch::Sender<u64>,
     started: AtomicBool,
@@ -76,7 +76,7 @@ impl Resource {
             }),
             proven: AtomicU64::new(0),
             kept: Mutex::default(),
-            reached: watch::Sender::new(Revision(0)),
+            reached: watch::Sender::new(None),
             appended: watch::Sender::new(0),
             started: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -104,14 +104,14 @@ impl Resource {
     /// # Errors
     /// The store's, when it does not answer for as long as the options say.
     pub async fn filled(self: &Arc<Self>) -> Result<(), StoreError> {
-        if self.reached.borrow().0 > 0 {
+        if self.reached.borrow().is_some() {
             return Ok(());
         }
         self.start();
         let mut reached = self.reached.subscribe();
         let filled = async {
             tokio::select! {
-                _ = reached.wait_for(|revision| revision.0 > 0) => Ok(()),
+                _ = reached.wait_for(Option::is_some) => Ok(()),
                 () = self.stop.cancelled() => Err(closed()),
             }
         };
@@ -128,7 +128,7 @@ impl Resource {
     pub async fn fresh(self: &Arc<Self>) -> Result<Revision, StoreError> {
         self.filled().await?;
         let last = self.store.last_change(&self.prefix).await?;
-        if *self.reached.borrow() < last.changed {
+        if *self.reached.borrow() < Some(last.changed) {
             self.reach(last.changed, last.exact).await?;
         }
         // From now on the objects include everything up to `changed`, and up to `revision` there is nothing more.
@@ -145,7 +145,7 @@ impl Resource {
                     self.store.request_progress().await?;
                 }
                 ask = true;
-                let wait = reached.wait_for(|r| *r >= revision);
+                let wait = reached.wait_for(|r| *r >= Some(revision));
                 tokio::select! {
                     result = timeout(PROGRESS_RETRY, wait) => if result.is_ok() {
                         return Ok(());
@@ -169,7 +169,7 @@ impl Resource {
             ReadAt::Any => {}
             ReadAt::Newest => drop(self.fresh().await?),
             ReadAt::NotOlderThan(wanted) | ReadAt::Exact(wanted) => {
-                if self.proven().max(*self.reached.borrow()) < wanted {
+                if self.proven().max(self.revision()) < wanted {
                     let current = self.fresh().await?;
                     if current < wanted {
                         return Err(StoreError::Future { current });
@@ -363,7 +363,7 @@ impl Resource {
 
     /// Revision of the last event, or of the filling; zero when it is not filled.
     pub fn revision(&self) -> Revision {
-        *self.reached.borrow()
+        self.reached.borrow().unwrap_or_default()
     }
 
     /// What changed after a revision, and the revision reached; `None` when that is forgotten.
