@@ -23,6 +23,7 @@ mod manager;
 #[allow(dead_code, reason = "the next controllers use the rest")]
 mod names;
 mod namespace;
+mod nodeipam;
 #[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;

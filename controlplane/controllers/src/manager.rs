@@ -6,7 +6,8 @@ use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
 use crate::{
-    certificates, clusterrole, deployment, endpoints, endpointslice, gc, namespace, replicaset, rootca, serviceaccount,
+    certificates, clusterrole, deployment, endpoints, endpointslice, gc, namespace, nodeipam, replicaset, rootca,
+    serviceaccount,
 };
 
 type Start = fn(&Context);
@@ -35,6 +36,7 @@ const CONTROLLERS: &[(&str, Start)] = &[
         "certificatesigningrequest-cleaner-controller",
         certificates::start_cleaner,
     ),
+    ("node-ipam-controller", nodeipam::start),
 ];
 
 /// The controllers of one cluster, as a value.
