@@ -1,5 +1,5 @@
 //! Watches: where they begin, what they tell, how they end.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -487,5 +487,31 @@ async fn clients_that_list_and_watch_reconstruct_the_store_under_concurrent_writ
     let expected: BTreeMap<String, u64> = items.iter().map(|item| (name(item), revision(item))).collect();
     for follower in followers {
         assert_eq!(follower.await.unwrap(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_server_lets_go_of_its_store() {
+    use futures::StreamExt;
+    use minato_api::k8s::core::v1::ConfigMap;
+    use minato_api::kube::api::{Api, WatchParams};
+    let (server, store, directory) = embedded();
+    server.start().await;
+    let weak = Arc::downgrade(&server);
+    {
+        let maps: Api<ConfigMap> = Api::namespaced(server.client_as(user("component")), "default");
+        let events = maps.watch(&WatchParams::default(), "0").await.unwrap();
+        let mut events = Box::pin(events);
+        create(&server, "a", "red").await;
+        events.next().await.unwrap().unwrap();
+        server.stop();
+        while events.next().await.is_some() {}
+    }
+    drop((server, store));
+    let path = directory.path().join("store.redb");
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while minato_storage::EmbeddedStore::open(&path, Default::default()).is_err() {
+        assert!(std::time::Instant::now() < deadline, "the store is held, server {}", weak.strong_count());
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -107,6 +107,8 @@ impl ApiServer {
             .await;
     }
 
+    /// x
+    pub fn debug(&self) -> String { format!("store {} cluster {} cache {}", Arc::strong_count(&self.store), Arc::strong_count(&self.cluster), self.cache.debug()) }
     /// Whether [`ApiServer::start`] has gone through and the server is not stopping.
     pub fn is_ready(&self) -> bool {
         self.bootstrapped.initialized() && !self.is_draining()
@@ -120,6 +122,7 @@ impl ApiServer {
     pub fn stop(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.stop.cancel();
+        self.cache.close();
     }
 
     /// Cancelled when the server stops; long-running requests end with it.

@@ -116,8 +116,17 @@ impl WatchCache {
     }
 }
 
+impl WatchCache {
+    /// x
+    pub fn debug(&self) -> String { self.resources.read().iter().map(|(k,v)| format!("{k}:{} ", Arc::strong_count(v))).collect() }
+    /// Ends all caches and their watches: nothing reads the store on their behalf from here on.
+    pub fn close(&self) {
+        self.stop.cancel();
+    }
+}
+
 impl Drop for WatchCache {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.close();
     }
 }
