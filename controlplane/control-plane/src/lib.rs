@@ -14,7 +14,7 @@ use std::sync::Arc;
 use minato_apiserver::{ApiServer, ApiServerConfig, ServeHandle, ServerTls, ServiceConfig};
 use minato_auth::UserInfo;
 use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
-use minato_pki::{ClusterPki, Issued, PkiError, Serving, kubeconfig};
+use minato_pki::{Authority, ClusterPki, Issued, PkiError, Serving, kubeconfig};
 use minato_runtime::{Metrics, Runtime, Tasks};
 use minato_storage::{EmbeddedOptions, EmbeddedStore, StoreError};
 use rustls_pki_types::pem::PemObject;
@@ -73,7 +73,8 @@ impl ControlPlane {
         let address = listener
             .local_addr()
             .map_err(io("reading the listener's address".to_owned()))?;
-        let tls = server_tls(&pki, &config, address.ip())?;
+        let names = server_names(&config, address.ip());
+        let tls = server_tls(&pki, &names)?;
         let store = EmbeddedStore::open(&directory.join("store.redb"), EmbeddedOptions::default())?;
         let advertise = config.advertise.unwrap_or(address);
         let server_config = ApiServerConfig {
@@ -92,7 +93,7 @@ impl ControlPlane {
         });
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;
         server.start().await;
-        let (controllers, tasks) = start_controllers(&server, &config, &pki);
+        let (controllers, tasks) = start_controllers(&server, &config, &pki, names)?;
         let path = directory.join("kubeconfig");
         let admin = pki.issue_client("kubernetes-admin", &["system:masters"])?;
         let text = kubeconfig(
@@ -138,7 +139,13 @@ impl ControlPlane {
 }
 
 /// Starts the controllers on a client without a socket. Nobody else serves this store, so there is no leader to elect.
-fn start_controllers(server: &Arc<ApiServer>, config: &Config, pki: &ClusterPki) -> (ControllerManagerHandle, Tasks) {
+fn start_controllers(
+    server: &Arc<ApiServer>,
+    config: &Config,
+    pki: &ClusterPki,
+    reserved: Serving,
+) -> Result<(ControllerManagerHandle, Tasks), StartError> {
+    let authority = Authority::from_pem(pki.ca_certificate(), &pki.cluster().key_pem())?;
     let client = server.client_as(UserInfo {
         name: "system:kube-controller-manager".to_owned(),
         groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
@@ -148,6 +155,9 @@ fn start_controllers(server: &Arc<ApiServer>, config: &Config, pki: &ClusterPki)
     let runtime = Runtime::new(client, tasks.clone(), Metrics::new());
     let mut controllers = ControllerManagerConfig {
         root_ca: Some(pki.ca_certificate().to_owned()),
+        authority: Some(Arc::new(authority)),
+        reserved_names: reserved.names,
+        reserved_addresses: reserved.addresses,
         ..ControllerManagerConfig::default()
     };
     match &config.role {
@@ -160,7 +170,7 @@ fn start_controllers(server: &Arc<ApiServer>, config: &Config, pki: &ClusterPki)
             controllers.disabled = ControllerManager::names().filter(needed).map(str::to_owned).collect();
         }
     }
-    (ControllerManager::start(controllers, &runtime), tasks)
+    Ok((ControllerManager::start(controllers, &runtime), tasks))
 }
 
 /// What a cluster without nodes needs: the life of namespaces, accounts, roles and dependents.
@@ -171,7 +181,8 @@ const MANAGEMENT_CONTROLLERS: &[&str] = &[
     "clusterrole-aggregation-controller",
 ];
 
-fn server_tls(pki: &ClusterPki, config: &Config, address: IpAddr) -> Result<Arc<ServerTls>, StartError> {
+/// What the API server's certificate is good for.
+fn server_names(config: &Config, address: IpAddr) -> Serving {
     let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), address];
     addresses.extend(config.advertise.map(|advertise| advertise.ip()));
     addresses.extend(&config.server_addresses);
@@ -183,8 +194,11 @@ fn server_tls(pki: &ClusterPki, config: &Config, address: IpAddr) -> Result<Arc<
         names.extend(inside.map(str::to_owned));
         names.push(format!("kubernetes.default.svc.{}", workloads.dns_domain));
     }
-    let serving = Serving { names, addresses };
-    let issued: Issued = pki.issue_serving("kube-apiserver", &serving)?;
+    Serving { names, addresses }
+}
+
+fn server_tls(pki: &ClusterPki, names: &Serving) -> Result<Arc<ServerTls>, StartError> {
+    let issued: Issued = pki.issue_serving("kube-apiserver", names)?;
     let tls = |error: &dyn std::fmt::Display| StartError::Tls(error.to_string());
     let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).map_err(|e| tls(&e))?;
     let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).map_err(|e| tls(&e))?;

@@ -1,9 +1,12 @@
 //! What an embedder decides about the controllers.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use minato_pki::Authority;
 
 /// Settings of one controller manager. The defaults are upstream's.
 #[derive(Clone)]
@@ -12,6 +15,14 @@ pub struct ControllerManagerConfig {
     pub disabled: BTreeSet<String>,
     /// Certificates, PEM, that pods trust the API server by; without them `kube-root-ca.crt` is not published.
     pub root_ca: Option<String>,
+    /// Signs certificate requests; without it they stay unsigned.
+    pub authority: Option<Arc<Authority>>,
+    /// Longest life of a signed certificate, and what requests get that ask for none.
+    pub longest_certificate: Duration,
+    /// Names of the API server, beside those within the cluster, that no node may serve as.
+    pub reserved_names: Vec<String>,
+    /// Addresses of the API server that no node may serve as.
+    pub reserved_addresses: Vec<IpAddr>,
     /// The ranges that nodes get their pod ranges from, one per address family. Empty: nodes get none.
     pub cluster_cidrs: Vec<IpNet>,
     /// Length of a node's IPv4 range.
@@ -33,11 +44,15 @@ impl Default for ControllerManagerConfig {
         Self {
             disabled: BTreeSet::new(),
             root_ca: None,
+            authority: None,
+            longest_certificate: Duration::from_secs(365 * 24 * 3600),
+            reserved_names: Vec::new(),
+            reserved_addresses: Vec::new(),
             cluster_cidrs: Vec::new(),
             node_mask_v4: 24,
             node_mask_v6: 64,
             service_cidrs: Vec::new(),
-            node_monitor_grace: Duration::from_secs(40),
+            node_monitor_grace: Duration::from_secs(50),
             node_startup_grace: Duration::from_secs(60),
             terminated_pod_threshold: 12_500,
         }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
-use crate::{clusterrole, deployment, endpoints, endpointslice, gc, namespace, replicaset, rootca, serviceaccount};
+use crate::{
+    certificates, clusterrole, deployment, endpoints, endpointslice, gc, namespace, nodeipam, replicaset, rootca,
+    serviceaccount,
+};
 
 type Start = fn(&Context);
 
@@ -21,6 +24,19 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("endpoints-controller", endpoints::start),
     ("garbage-collector-controller", gc::start),
     ("clusterrole-aggregation-controller", clusterrole::start),
+    (
+        "certificatesigningrequest-approving-controller",
+        certificates::start_approver,
+    ),
+    (
+        "certificatesigningrequest-signing-controller",
+        certificates::start_signer,
+    ),
+    (
+        "certificatesigningrequest-cleaner-controller",
+        certificates::start_cleaner,
+    ),
+    ("node-ipam-controller", nodeipam::start),
 ];
 
 /// The controllers of one cluster, as a value.

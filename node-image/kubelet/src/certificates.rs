@@ -77,13 +77,18 @@ impl Pair {
         let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| malformed(&e))?;
         let validity = certificate.validity();
         let time = |at: i64| Timestamp::from_second(at).map_err(|e| malformed(&e));
-        let life = (time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?);
+        let life = (
+            time(validity.not_before.timestamp())?,
+            time(validity.not_after.timestamp())?,
+        );
         PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| malformed(&e))?;
         Ok(Self { pem, life })
     }
 
     fn read(path: &Path) -> Option<Self> {
-        std::fs::read_to_string(path).ok().and_then(|text| Self::parse(text).ok())
+        std::fs::read_to_string(path)
+            .ok()
+            .and_then(|text| Self::parse(text).ok())
     }
 
     fn is_valid(&self) -> bool {
@@ -114,15 +119,14 @@ fn user_of(node: &str) -> String {
 }
 
 /// Asks for a certificate and waits until it is signed.
-async fn request(
-    client: &Client,
-    node: &str,
-    signer: Signer,
-    alt_names: &[AltName],
-) -> Result<Pair, CertificateError> {
+async fn request(client: &Client, node: &str, signer: Signer, alt_names: &[AltName]) -> Result<Pair, CertificateError> {
     let key = PrivateKey::generate()?;
     let text = new_request(&key, &user_of(node), &["system:nodes"], alt_names)?;
-    let purpose = if signer == Signer::KubeletServing { "server auth" } else { "client auth" };
+    let purpose = if signer == Signer::KubeletServing {
+        "server auth"
+    } else {
+        "client auth"
+    };
     let mut object = CertificateSigningRequest {
         spec: CertificateSigningRequestSpec {
             request: ByteString(text.into_bytes()),
@@ -154,7 +158,11 @@ async fn request(
 /// The certificate, or why there will be none; `None` while it is open.
 fn outcome(csr: &CertificateSigningRequest) -> Option<Result<String, String>> {
     let status = csr.status.as_ref()?;
-    let refusal = status.conditions.iter().flatten().find(|c| matches!(c.type_.as_str(), "Denied" | "Failed"));
+    let refusal = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|c| matches!(c.type_.as_str(), "Denied" | "Failed"));
     if let Some(refusal) = refusal {
         let message = refusal.message.clone().unwrap_or_default();
         return Some(Err(format!("{}: {message}", refusal.type_.to_lowercase())));
@@ -204,7 +212,10 @@ pub(crate) async fn obtain_client(settings: &Settings) -> Result<Client, Certifi
     let pair = loop {
         match request(&client, &settings.node_name, Signer::KubeletClient, &[]).await {
             Ok(pair) => break pair,
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "bootstrapping failed; trying again"),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "bootstrapping failed; trying again"
+            ),
         }
         tokio::time::sleep(RETRY).await;
     };
@@ -218,7 +229,13 @@ pub(crate) async fn obtain_client(settings: &Settings) -> Result<Client, Certifi
         key: &file,
     };
     let server = config.cluster_url.to_string();
-    let text = kubeconfig_with("default-cluster", server.trim_end_matches('/'), &authority, "default-auth", credential);
+    let text = kubeconfig_with(
+        "default-cluster",
+        server.trim_end_matches('/'),
+        &authority,
+        "default-auth",
+        credential,
+    );
     write(&settings.kubeconfig, &text)?;
     tracing::info!(node = settings.node_name, "the node has its client certificate");
     Ok(client_of(&settings.kubeconfig).await?)
@@ -227,8 +244,15 @@ pub(crate) async fn obtain_client(settings: &Settings) -> Result<Client, Certifi
 fn pem_of(der: &[u8]) -> String {
     use base64::Engine;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+    let lines: Vec<&str> = text
+        .as_bytes()
+        .chunks(64)
+        .filter_map(|line| std::str::from_utf8(line).ok())
+        .collect();
+    format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        lines.join("\n")
+    )
 }
 
 /// Renews the client certificate whenever its time has come; `present` is told of each new client.
@@ -245,7 +269,10 @@ pub(crate) async fn rotate_client(settings: Arc<Settings>, client: Client, prese
         match renewed.await {
             Ok(()) => tracing::info!("the client certificate was renewed"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "renewing the client certificate failed");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "renewing the client certificate failed"
+                );
                 tokio::time::sleep(Duration::from_secs(30)).await;
             }
         }

@@ -40,7 +40,11 @@ impl Cgroups {
             Qos::Burstable => "kubepods/burstable",
             Qos::BestEffort => "kubepods/besteffort",
         };
-        if self.root.is_empty() { class.to_owned() } else { format!("{}/{class}", self.root) }
+        if self.root.is_empty() {
+            class.to_owned()
+        } else {
+            format!("{}/{class}", self.root)
+        }
     }
 
     /// The pod's group, as the runtime takes it.
@@ -84,7 +88,11 @@ impl Cgroups {
         let group = self.parent(qos, uid);
         for hierarchy in self.hierarchies() {
             let path = self.make(&hierarchy, &group)?;
-            if self.unified { self.bound_v2(&path, bounds) } else { self.bound_v1(&path, bounds) }?;
+            if self.unified {
+                self.bound_v2(&path, bounds)
+            } else {
+                self.bound_v1(&path, bounds)
+            }?;
         }
         Ok(())
     }

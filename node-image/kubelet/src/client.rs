@@ -1,6 +1,5 @@
 //! A client of the API server whose credentials can be replaced under it.
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -101,5 +100,10 @@ pub(crate) fn api_code(error: &minato_api::kube::Error) -> Option<u16> {
     }
 }
 
-/// For places where a future cannot fail.
-pub(crate) type Never = Infallible;
+/// An error's text for people: what the API server said, without the rest of its answer.
+pub(crate) fn api_message(error: &minato_api::kube::Error) -> String {
+    match error {
+        minato_api::kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}

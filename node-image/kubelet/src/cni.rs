@@ -27,7 +27,10 @@ pub(crate) fn pod_ranges(node: &Node) -> Vec<IpNet> {
 }
 
 fn config(ranges: &[IpNet]) -> String {
-    let sets: Vec<_> = ranges.iter().map(|range| json!([{"subnet": range.to_string()}])).collect();
+    let sets: Vec<_> = ranges
+        .iter()
+        .map(|range| json!([{"subnet": range.to_string()}]))
+        .collect();
     let default_route = |range: &IpNet| match range {
         IpNet::V4(_) => json!({"dst": "0.0.0.0/0"}),
         IpNet::V6(_) => json!({"dst": "::/0"}),

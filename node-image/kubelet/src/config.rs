@@ -207,7 +207,9 @@ fn parse_duration(text: &str) -> Option<Duration> {
         total += number.parse::<f64>().ok()? * seconds;
         rest = tail;
     }
-    (!text.is_empty()).then(|| Duration::try_from_secs_f64(total).ok()).flatten()
+    (!text.is_empty())
+        .then(|| Duration::try_from_secs_f64(total).ok())
+        .flatten()
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

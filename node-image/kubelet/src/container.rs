@@ -74,7 +74,10 @@ impl Parts<'_> {
             envs: self
                 .environment
                 .iter()
-                .map(|(key, value)| KeyValue { key: key.clone(), value: value.clone() })
+                .map(|(key, value)| KeyValue {
+                    key: key.clone(),
+                    value: value.clone(),
+                })
                 .collect(),
             mounts: self.mounts(&known)?,
             labels,
@@ -98,11 +101,17 @@ impl Parts<'_> {
 
     fn annotations(&self) -> HashMap<String, String> {
         let container = self.container;
-        let path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+        let path = container
+            .termination_message_path
+            .as_deref()
+            .filter(|path| !path.is_empty());
         let mut annotations = HashMap::from([
             (keys::HASH.to_owned(), container_hash(container)),
             (keys::RESTART_COUNT.to_owned(), self.restart_count.to_string()),
-            (keys::TERMINATION_PATH.to_owned(), path.unwrap_or(TERMINATION_LOG).to_owned()),
+            (
+                keys::TERMINATION_PATH.to_owned(),
+                path.unwrap_or(TERMINATION_LOG).to_owned(),
+            ),
             (keys::GRACE.to_owned(), spec_grace(self.pod).to_string()),
         ]);
         if let Some(policy) = &container.termination_message_policy {
@@ -123,7 +132,11 @@ impl Parts<'_> {
             ..Mount::default()
         };
         let hosts = (!own("/etc/hosts")).then(|| file("/etc/hosts", self.hosts_file));
-        let path = self.container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+        let path = self
+            .container
+            .termination_message_path
+            .as_deref()
+            .filter(|path| !path.is_empty());
         let words = file(path.unwrap_or(TERMINATION_LOG), &self.termination_file()?);
         mounts.extend(hosts);
         mounts.push(words);
@@ -146,7 +159,12 @@ impl Parts<'_> {
         Ok(path)
     }
 
-    fn volume_mount(&self, index: usize, mount: &VolumeMount, known: &HashMap<String, String>) -> Result<Mount, String> {
+    fn volume_mount(
+        &self,
+        index: usize,
+        mount: &VolumeMount,
+        known: &HashMap<String, String>,
+    ) -> Result<Mount, String> {
         let volume = self.volumes.paths.get(&mount.name);
         let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount", mount.name))?;
         let subpath = match (&mount.sub_path, &mount.sub_path_expr) {
@@ -156,8 +174,15 @@ impl Parts<'_> {
         };
         let host_path = match subpath {
             Some(path) => {
-                let parts = self.context.settings.pod_dir(&PodId::of(self.pod).uid).join("volume-subpaths");
-                let target = parts.join(&mount.name).join(&self.container.name).join(index.to_string());
+                let parts = self
+                    .context
+                    .settings
+                    .pod_dir(&PodId::of(self.pod).uid)
+                    .join("volume-subpaths");
+                let target = parts
+                    .join(&mount.name)
+                    .join(&self.container.name)
+                    .join(index.to_string());
                 prepare_subpath(volume, &path, &target)?
             }
             None => volume.clone(),
@@ -169,7 +194,11 @@ impl Parts<'_> {
         };
         let path = &mount.mount_path;
         Ok(Mount {
-            container_path: if path.starts_with('/') { path.clone() } else { format!("/{path}") },
+            container_path: if path.starts_with('/') {
+                path.clone()
+            } else {
+                format!("/{path}")
+            },
             host_path: host_path.display().to_string(),
             readonly: mount.read_only == Some(true),
             propagation: propagation.into(),
@@ -182,7 +211,9 @@ impl Parts<'_> {
         let of_pod = spec(self.pod).security_context.as_ref();
         let user = own.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user));
         let group = own.and_then(|s| s.run_as_group).or(of_pod.and_then(|s| s.run_as_group));
-        let non_root = own.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
+        let non_root = own
+            .and_then(|s| s.run_as_non_root)
+            .or(of_pod.and_then(|s| s.run_as_non_root));
         if non_root == Some(true) {
             self.check_non_root(user)?;
         }
@@ -192,7 +223,13 @@ impl Parts<'_> {
         let capabilities = own.and_then(|s| s.capabilities.as_ref());
         let number = |value: Option<i64>| value.map(|value| Int64Value { value });
         let unmasked = privileged || own.and_then(|s| s.proc_mount.as_deref()) == Some("Unmasked");
-        let paths = |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
+        let paths = |list: &[&str]| {
+            if unmasked {
+                Vec::new()
+            } else {
+                list.iter().map(|p| (*p).to_owned()).collect()
+            }
+        };
         // A group without a user is not taken by CRI: the image's user goes with it.
         let user = user.or_else(|| group.map(|_| self.image.uid.as_ref().map_or(0, |uid| uid.value)));
         let image_user = &self.image.username;
@@ -206,7 +243,11 @@ impl Parts<'_> {
             namespace_options: Some(sandbox::namespaces(self.pod)),
             run_as_user: number(user.or_else(|| self.image.uid.as_ref().map(|uid| uid.value))),
             run_as_group: number(group),
-            run_as_username: if user.is_none() && self.image.uid.is_none() { image_user.clone() } else { String::new() },
+            run_as_username: if user.is_none() && self.image.uid.is_none() {
+                image_user.clone()
+            } else {
+                String::new()
+            },
             readonly_rootfs: own.and_then(|s| s.read_only_root_filesystem) == Some(true),
             supplemental_groups: sandbox::supplemental_groups(self.pod),
             no_new_privs: own.and_then(|s| s.allow_privilege_escalation) == Some(false),

@@ -32,7 +32,14 @@ pub(crate) struct Context {
 
 impl Context {
     /// Records an event about a pod, or about one of its containers.
-    pub(crate) fn event(&self, pod: &Pod, container: Option<&str>, kind: EventKind, reason: &str, message: impl Into<String>) {
+    pub(crate) fn event(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        kind: EventKind,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
         let mut object: ObjectReference = pod.object_ref(&());
         object.field_path = container.map(|name| field_path(pod, name));
         self.events.event_for(object, kind, reason, message);

@@ -59,7 +59,11 @@ fn of_service(service: &Service, out: &mut BTreeMap<String, String>) {
             out.insert(format!("{prefix}_SERVICE_PORT_{name}"), port.port.to_string());
         }
     }
-    let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
+    let host = if ip.contains(':') {
+        format!("[{ip}]")
+    } else {
+        ip.to_owned()
+    };
     for (index, port) in ports.iter().enumerate() {
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
         let url = format!("{}://{host}:{}", protocol.to_lowercase(), port.port);
@@ -111,13 +115,25 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn config_map(&self, name: &str, is_optional: Option<bool>) -> Result<Option<BTreeMap<String, String>>, String> {
-        let found = self.context.objects.get::<ConfigMap>(&self.id.uid, &self.id.namespace, name).await;
+    async fn config_map(
+        &self,
+        name: &str,
+        is_optional: Option<bool>,
+    ) -> Result<Option<BTreeMap<String, String>>, String> {
+        let found = self
+            .context
+            .objects
+            .get::<ConfigMap>(&self.id.uid, &self.id.namespace, name)
+            .await;
         Ok(optional(found, is_optional)?.map(|map| map.data.clone().unwrap_or_default()))
     }
 
     async fn secret(&self, name: &str, is_optional: Option<bool>) -> Result<Option<BTreeMap<String, String>>, String> {
-        let found = self.context.objects.get::<Secret>(&self.id.uid, &self.id.namespace, name).await;
+        let found = self
+            .context
+            .objects
+            .get::<Secret>(&self.id.uid, &self.id.namespace, name)
+            .await;
         let values = |secret: &Secret| {
             let data = secret.data.iter().flatten();
             data.map(|(key, value)| (key.clone(), text(&value.0))).collect()
@@ -126,7 +142,7 @@ impl Reader<'_> {
     }
 
     /// Whole objects as variables; names that no variable can have are left out.
-    async fn from_objects(&self, out: &mut Vec<(String, String)>) -> Result<(), String> {
+    async fn add_objects(&self, out: &mut Vec<(String, String)>) -> Result<(), String> {
         for source in self.container.env_from.iter().flatten() {
             let values = if let Some(reference) = &source.config_map_ref {
                 self.config_map(&reference.name, reference.optional).await?
@@ -197,7 +213,7 @@ pub(crate) async fn environment(
         place,
     };
     let mut result = Vec::new();
-    reader.from_objects(&mut result).await?;
+    reader.add_objects(&mut result).await?;
     let links = spec(pod).enable_service_links != Some(false);
     let services = of_services(context, &reader.id.namespace, links);
     let mut known: HashMap<String, String> = services.clone().into_iter().collect();

@@ -84,7 +84,11 @@ pub(crate) fn resource(
     own: &str,
     capacity: &Capacity,
 ) -> Result<String, String> {
-    let name = selector.container_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(own);
+    let name = selector
+        .container_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(own);
     let (container, _) = container(pod, name).ok_or_else(|| format!("container {name} not found"))?;
     let (kind, resource) = selector
         .resource
@@ -92,7 +96,11 @@ pub(crate) fn resource(
         .ok_or_else(|| format!("unsupported container resource : {}", selector.resource))?;
     let resources = container.resources.as_ref();
     let limit = || resources.and_then(|r| r.limits.as_ref()).and_then(|l| l.get(resource));
-    let request = || resources.and_then(|r| r.requests.as_ref()).and_then(|l| l.get(resource));
+    let request = || {
+        resources
+            .and_then(|r| r.requests.as_ref())
+            .and_then(|l| l.get(resource))
+    };
     let of_node = match resource {
         "cpu" => capacity.milli_cpu,
         "memory" => capacity.memory.saturating_mul(1000),

@@ -14,12 +14,18 @@ pub(crate) fn port_of(container: &Container, port: &IntOrString) -> Result<u16, 
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => {
             let ports = container.ports.iter().flatten();
-            let found = ports.filter(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port).next();
+            let found = ports
+                .filter(|port| port.name.as_ref() == Some(name))
+                .map(|port| port.container_port)
+                .next();
             let number = found.or_else(|| name.parse().ok());
             number.ok_or_else(|| format!("the container has no port named {name:?}"))?
         }
     };
-    u16::try_from(number).ok().filter(|port| *port > 0).ok_or_else(|| format!("invalid port number: {number}"))
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or_else(|| format!("invalid port number: {number}"))
 }
 
 /// Runs a hook in a running container; what went wrong, as text.
@@ -33,11 +39,16 @@ pub(crate) async fn run(
 ) -> Result<(), String> {
     if let Some(exec) = &hook.exec {
         let command = exec.command.clone().unwrap_or_default();
-        let answer = context.cri.exec_sync(id, command, limit).await.map_err(|error| error.to_string())?;
+        let answer = context
+            .cri
+            .exec_sync(id, command, limit)
+            .await
+            .map_err(|error| error.to_string())?;
         return match answer.exit_code {
             0 => Ok(()),
             code => {
-                let output = String::from_utf8_lossy(&answer.stdout).into_owned() + &String::from_utf8_lossy(&answer.stderr);
+                let output =
+                    String::from_utf8_lossy(&answer.stdout).into_owned() + &String::from_utf8_lossy(&answer.stderr);
                 Err(format!("the command exited with {code}: {output}"))
             }
         };

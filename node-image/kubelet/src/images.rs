@@ -47,7 +47,11 @@ pub(crate) struct Images {
 /// The name with the tag that an untagged name means.
 fn normalized(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
-    if last.contains(':') || last.contains('@') { image.to_owned() } else { format!("{image}:latest") }
+    if last.contains(':') || last.contains('@') {
+        image.to_owned()
+    } else {
+        format!("{image}:latest")
+    }
 }
 
 fn policy(container: &Container, image: &str) -> &'static str {
@@ -64,10 +68,18 @@ fn policy(container: &Container, image: &str) -> &'static str {
 fn is_valid(image: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
     let name = image.split('@').next().unwrap_or_default();
-    let path = name.rsplit_once(':').map_or(name, |(path, tag)| if tag.contains('/') { name } else { path });
+    let path = name
+        .rsplit_once(':')
+        .map_or(name, |(path, tag)| if tag.contains('/') { name } else { path });
     let registry = path.split('/').next().unwrap_or_default();
-    let path = path.strip_prefix(registry).filter(|rest| !rest.is_empty()).unwrap_or(path);
-    !image.is_empty() && image.chars().all(fine) && !path.chars().any(|c| c.is_ascii_uppercase()) && !image.ends_with(['/', ':', '@'])
+    let path = path
+        .strip_prefix(registry)
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(path);
+    !image.is_empty()
+        && image.chars().all(fine)
+        && !path.chars().any(|c| c.is_ascii_uppercase())
+        && !image.ends_with(['/', ':', '@'])
 }
 
 impl Images {
@@ -90,7 +102,8 @@ impl Images {
         let wanted = container.image.clone().unwrap_or_default();
         let event = |kind, reason, message: String| context.event(pod, Some(&container.name), kind, reason, message);
         if !is_valid(&wanted) {
-            let message = format!("Failed to apply default image tag \"{wanted}\": couldn't parse image name \"{wanted}\"");
+            let message =
+                format!("Failed to apply default image tag \"{wanted}\": couldn't parse image name \"{wanted}\"");
             event(EventKind::Warning, "InspectFailed", message.clone());
             return Err(failure("InvalidImageName", message, None));
         }
@@ -99,7 +112,8 @@ impl Images {
         let present = self.cri.image_status(&image).await.map_err(|e| inspect(&e))?;
         let policy = policy(container, &image);
         if let (Some(present), "IfNotPresent" | "Never") = (&present, policy) {
-            let message = format!("Container image \"{wanted}\" already present on machine and can be accessed by the pod");
+            let message =
+                format!("Container image \"{wanted}\" already present on machine and can be accessed by the pod");
             event(EventKind::Normal, "Pulled", message);
             return Ok(present.clone());
         }
@@ -124,7 +138,10 @@ impl Images {
                 let found = self.cri.image_status(&reference).await.map_err(|e| inspect(&e))?;
                 let found = found.ok_or_else(|| failure("ImageInspectError", format!("{reference} is gone"), None))?;
                 let seconds = started.elapsed().as_secs_f64();
-                let message = format!("Successfully pulled image \"{wanted}\" in {seconds:.3}s. Image size: {} bytes.", found.size);
+                let message = format!(
+                    "Successfully pulled image \"{wanted}\" in {seconds:.3}s. Image size: {} bytes.",
+                    found.size
+                );
                 event(EventKind::Normal, "Pulled", message);
                 Ok(found)
             }
@@ -140,7 +157,13 @@ impl Images {
         }
     }
 
-    async fn pull(&self, context: &Context, pod: &Pod, image: &str, sandbox: &PodSandboxConfig) -> Result<String, CriError> {
+    async fn pull(
+        &self,
+        context: &Context,
+        pod: &Pod,
+        image: &str,
+        sandbox: &PodSandboxConfig,
+    ) -> Result<String, CriError> {
         // The semaphore is never closed.
         let _permit = self.pulls.acquire().await;
         let credentials = credentials(context, pod, image).await;
@@ -178,7 +201,10 @@ async fn credentials(context: &Context, pod: &Pod, image: &str) -> Vec<AuthConfi
     };
     let mut found = Vec::new();
     for reference in spec(pod).image_pull_secrets.iter().flatten() {
-        let secret = context.objects.get::<Secret>(&id.uid, &id.namespace, &reference.name).await;
+        let secret = context
+            .objects
+            .get::<Secret>(&id.uid, &id.namespace, &reference.name)
+            .await;
         let Ok(secret) = secret else { continue };
         let data = secret.data.as_ref().and_then(|data| data.get(".dockerconfigjson"));
         let Some(config) = data.and_then(|bytes| serde_json::from_slice::<Value>(&bytes.0).ok()) else {
@@ -188,7 +214,11 @@ async fn credentials(context: &Context, pod: &Pod, image: &str) -> Vec<AuthConfi
         for (server, entry) in entries.into_iter().flatten() {
             let host = server.trim_start_matches("https://").trim_start_matches("http://");
             let host = host.split('/').next().unwrap_or_default();
-            let host = if matches!(host, "index.docker.io" | "registry-1.docker.io") { "docker.io" } else { host };
+            let host = if matches!(host, "index.docker.io" | "registry-1.docker.io") {
+                "docker.io"
+            } else {
+                host
+            };
             if host == registry {
                 found.extend(auth(entry));
             }
@@ -200,7 +230,11 @@ async fn credentials(context: &Context, pod: &Pod, image: &str) -> Vec<AuthConfi
 fn auth(entry: &Value) -> Option<AuthConfig> {
     let text = |name: &str| entry[name].as_str().map(str::to_owned);
     if let (Some(username), Some(password)) = (text("username"), text("password")) {
-        return Some(AuthConfig { username, password, ..AuthConfig::default() });
+        return Some(AuthConfig {
+            username,
+            password,
+            ..AuthConfig::default()
+        });
     }
     let decoded = base64::engine::general_purpose::STANDARD.decode(text("auth")?).ok()?;
     let decoded = String::from_utf8(decoded).ok()?;

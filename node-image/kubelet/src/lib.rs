@@ -39,9 +39,7 @@ mod worker;
 
 pub use certificates::CertificateError;
 pub use client::ClientError;
-pub use config::{
-    Anonymous, Authentication, Authorization, AuthorizationWebhook, KubeletConfiguration, Webhook, X509,
-};
+pub use config::{Anonymous, Authentication, Authorization, AuthorizationWebhook, KubeletConfiguration, Webhook, X509};
 pub use kubelet::{Kubelet, KubeletError};
 pub use options::{Labels, Options, Taints};
 pub use settings::{Settings, SettingsError};

@@ -128,7 +128,9 @@ pub(crate) fn dns(pod: &Pod, settings: &Settings) -> DnsConfig {
         config.searches.extend(own.searches.iter().flatten().cloned());
         for option in own.options.iter().flatten() {
             let name = option.name.clone().unwrap_or_default();
-            config.options.retain(|old| old.split(':').next() != Some(name.as_str()));
+            config
+                .options
+                .retain(|old| old.split(':').next() != Some(name.as_str()));
             config.options.push(match option.value.as_deref() {
                 Some(value) if !value.is_empty() => format!("{name}:{value}"),
                 _ => name,

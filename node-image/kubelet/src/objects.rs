@@ -61,7 +61,11 @@ impl Objects {
     where
         K: Object + Resource<Scope = NamespaceResourceScope>,
     {
-        let kind = if K::kind(&()) == "Secret" { "secret" } else { "configmap" };
+        let kind = if K::kind(&()) == "Secret" {
+            "secret"
+        } else {
+            "configmap"
+        };
         let informer = self.informer::<K>(uid, namespace, name);
         let missing = |name: &str| ObjectError::Timeout {
             kind,
@@ -102,7 +106,11 @@ impl Objects {
             entry.users.push(uid.to_owned());
         }
         // The key holds the type.
-        entry.informer.downcast_ref::<Informer<K>>().cloned().unwrap_or_else(Informer::detached)
+        entry
+            .informer
+            .downcast_ref::<Informer<K>>()
+            .cloned()
+            .unwrap_or_else(Informer::detached)
     }
 
     /// The pod with that uid uses nothing any more.

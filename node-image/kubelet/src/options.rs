@@ -85,9 +85,7 @@ fn parse_taints(text: &str) -> Result<Taints, String> {
             .rsplit_once(':')
             .ok_or_else(|| format!("{item:?} has no effect: key=value:effect"))?;
         if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            return Err(format!(
-                "{effect:?} is none of NoSchedule, PreferNoSchedule, NoExecute"
-            ));
+            return Err(format!("{effect:?} is none of NoSchedule, PreferNoSchedule, NoExecute"));
         }
         let (key, value) = head.split_once('=').unwrap_or((head, ""));
         if key.is_empty() {
@@ -128,7 +126,10 @@ mod tests {
         assert_eq!(labels.0["c/d"], "");
         assert!(parse_labels("novalue").is_err());
         let taints = parse_taints("dedicated=db:NoSchedule,gone:NoExecute").unwrap().0;
-        assert_eq!((taints[0].key.as_str(), taints[0].value.as_deref()), ("dedicated", Some("db")));
+        assert_eq!(
+            (taints[0].key.as_str(), taints[0].value.as_deref()),
+            ("dedicated", Some("db"))
+        );
         assert_eq!((taints[1].key.as_str(), taints[1].value.as_deref()), ("gone", None));
         assert!(parse_taints("a=b:Sometimes").is_err());
         assert!(parse_taints("a=b").is_err());

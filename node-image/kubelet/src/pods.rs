@@ -18,8 +18,6 @@ pub(crate) mod keys {
     pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
     /// On a mirror pod: the hash of the static pod it shows.
     pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
-    pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
-    pub(crate) const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 }
 
 /// A pod's own name for logs and messages.
@@ -62,7 +60,10 @@ fn runtime_uid(pod: &Pod) -> String {
 
 /// Whether the pod only shows a static pod of this node.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
-    pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(keys::MIRROR))
+    pod.metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|a| a.contains_key(keys::MIRROR))
 }
 
 /// The spec, or an empty one.
@@ -100,7 +101,13 @@ pub(crate) enum Role {
 /// All containers with their roles, in order of start.
 pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = (&Container, Role)> {
     let spec = spec(pod);
-    let role = |c: &Container| if c.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init };
+    let role = |c: &Container| {
+        if c.restart_policy.as_deref() == Some("Always") {
+            Role::Sidecar
+        } else {
+            Role::Init
+        }
+    };
     let init = spec.init_containers.iter().flatten().map(move |c| (c, role(c)));
     init.chain(spec.containers.iter().map(|c| (c, Role::Main)))
 }
@@ -115,7 +122,11 @@ pub(crate) fn container_hash(container: &Container) -> String {
     hash.update(&container.name);
     hash.update([0]);
     hash.update(container.image.as_deref().unwrap_or_default());
-    hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Seconds a pod gets to end by itself.
@@ -125,7 +136,10 @@ pub(crate) fn spec_grace(pod: &Pod) -> i64 {
 
 /// The deletion's grace if the pod is being deleted, else the spec's; at least a second.
 pub(crate) fn effective_grace(pod: &Pod) -> i64 {
-    pod.metadata.deletion_grace_period_seconds.unwrap_or_else(|| spec_grace(pod)).max(1)
+    pod.metadata
+        .deletion_grace_period_seconds
+        .unwrap_or_else(|| spec_grace(pod))
+        .max(1)
 }
 
 pub(crate) fn is_host_network(pod: &Pod) -> bool {

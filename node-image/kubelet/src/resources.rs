@@ -83,7 +83,11 @@ fn quota(milli_cpu: i64) -> i64 {
 
 /// How early the kernel kills the container when memory runs out, -1000 (never) to 1000 (first).
 fn oom_score(pod: &Pod, container: &Container, capacity: &Capacity) -> i64 {
-    let critical = pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|p| p >= 2_000_000_000);
+    let critical = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.priority)
+        .is_some_and(|p| p >= 2_000_000_000);
     if critical {
         return -997;
     }
@@ -100,7 +104,12 @@ fn oom_score(pod: &Pod, container: &Container, capacity: &Capacity) -> i64 {
 }
 
 /// A container's resources, as the runtime takes them.
-pub(crate) fn container(pod: &Pod, container: &Container, capacity: &Capacity, enforce_cpu: bool) -> LinuxContainerResources {
+pub(crate) fn container(
+    pod: &Pod,
+    container: &Container,
+    capacity: &Capacity,
+    enforce_cpu: bool,
+) -> LinuxContainerResources {
     let cpu_limit = limit(container, "cpu").map(milli).filter(|m| *m > 0 && enforce_cpu);
     LinuxContainerResources {
         cpu_period: CPU_PERIOD,
@@ -143,14 +152,21 @@ fn total(spec: &PodSpec, of: impl Fn(&Container) -> i64) -> i64 {
             peak = peak.max(sidecars.saturating_add(of(init)));
         }
     }
-    let main = spec.containers.iter().fold(sidecars, |sum, c| sum.saturating_add(of(c)));
+    let main = spec
+        .containers
+        .iter()
+        .fold(sidecars, |sum, c| sum.saturating_add(of(c)));
     main.max(peak)
 }
 
 /// The bounds of a pod's cgroup.
 pub(crate) fn pod(pod: &Pod, enforce_cpu: bool) -> PodBounds {
     let Some(spec) = &pod.spec else {
-        return PodBounds { shares: MIN_SHARES, quota: None, memory: None };
+        return PodBounds {
+            shares: MIN_SHARES,
+            quota: None,
+            memory: None,
+        };
     };
     let bounded = |name| all_containers(spec).all(|c| limit(c, name).is_some_and(|q| milli(q) > 0));
     let cpu = total(spec, |c| limit(c, "cpu").map_or(0, milli));
@@ -196,7 +212,10 @@ mod tests {
         let burstable = pod_of(json!([{"name": "a", "resources": resources}]), json!([]));
         let container = &burstable.spec.as_ref().unwrap().containers[0];
         let got = super::container(&burstable, container, &CAPACITY, true);
-        assert_eq!((got.cpu_shares, got.cpu_quota, got.memory_limit_in_bytes), (256, 50_000, 2_000_000_000));
+        assert_eq!(
+            (got.cpu_shares, got.cpu_quota, got.memory_limit_in_bytes),
+            (256, 50_000, 2_000_000_000)
+        );
         // A quarter of the memory is requested: 1000 - 250.
         assert_eq!(got.oom_score_adj, 750);
         let unbounded = super::container(&burstable, container, &CAPACITY, false);

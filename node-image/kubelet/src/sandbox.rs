@@ -17,7 +17,13 @@ use crate::resources::qos;
 /// Which namespaces the pod shares with what.
 pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
     let spec = spec(pod);
-    let node = |yes: Option<bool>| if yes == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod };
+    let node = |yes: Option<bool>| {
+        if yes == Some(true) {
+            NamespaceMode::Node
+        } else {
+            NamespaceMode::Pod
+        }
+    };
     let pid = match (spec.host_pid, spec.share_process_namespace) {
         (Some(true), _) => NamespaceMode::Node,
         (_, Some(true)) => NamespaceMode::Pod,
@@ -36,7 +42,9 @@ pub(crate) fn seccomp(profile: Option<&SeccompProfile>) -> SecurityProfile {
     let (kind, localhost_ref) = match profile.map(|profile| profile.type_.as_str()) {
         Some("RuntimeDefault") => (ProfileType::RuntimeDefault, String::new()),
         Some("Localhost") => {
-            let name = profile.and_then(|profile| profile.localhost_profile.clone()).unwrap_or_default();
+            let name = profile
+                .and_then(|profile| profile.localhost_profile.clone())
+                .unwrap_or_default();
             (ProfileType::Localhost, format!("/var/lib/kubelet/seccomp/{name}"))
         }
         _ => (ProfileType::Unconfined, String::new()),
@@ -69,9 +77,8 @@ fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
 }
 
 fn is_privileged(pod: &Pod) -> bool {
-    let privileged = |c: &minato_api::k8s::core::v1::Container| {
-        c.security_context.as_ref().and_then(|s| s.privileged) == Some(true)
-    };
+    let privileged =
+        |c: &minato_api::k8s::core::v1::Container| c.security_context.as_ref().and_then(|s| s.privileged) == Some(true);
     containers(pod).any(|(container, _)| privileged(container))
 }
 
@@ -92,7 +99,11 @@ pub(crate) fn config(context: &Context, pod: &Pod, attempt: u32) -> PodSandboxCo
     let mut labels: HashMap<String, String> = pod.metadata.labels.clone().unwrap_or_default().into_iter().collect();
     labels.extend(id.labels());
     let sysctls = security.and_then(|s| s.sysctls.as_ref()).into_iter().flatten();
-    let hostname = if is_host_network(pod) { String::new() } else { network::names(pod, settings).0 };
+    let hostname = if is_host_network(pod) {
+        String::new()
+    } else {
+        network::names(pod, settings).0
+    };
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: id.name.clone(),
@@ -101,18 +112,29 @@ pub(crate) fn config(context: &Context, pod: &Pod, attempt: u32) -> PodSandboxCo
             attempt,
         }),
         hostname,
-        log_directory: settings.pod_log_dir(&id.namespace, &id.name, &id.uid).display().to_string(),
+        log_directory: settings
+            .pod_log_dir(&id.namespace, &id.name, &id.uid)
+            .display()
+            .to_string(),
         dns_config: Some(network::dns(pod, settings)),
         port_mappings: port_mappings(pod),
         labels,
-        annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        annotations: pod
+            .metadata
+            .annotations
+            .clone()
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: context.cgroups.parent(qos(pod), &id.uid),
             security_context: Some(LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces(pod)),
                 run_as_user: number(security.and_then(|s| s.run_as_user)),
                 run_as_group: number(
-                    security.filter(|s| s.run_as_user.is_some()).and_then(|s| s.run_as_group),
+                    security
+                        .filter(|s| s.run_as_user.is_some())
+                        .and_then(|s| s.run_as_group),
                 ),
                 supplemental_groups: supplemental_groups(pod),
                 privileged: is_privileged(pod),
@@ -122,7 +144,9 @@ pub(crate) fn config(context: &Context, pod: &Pod, attempt: u32) -> PodSandboxCo
                 }),
                 ..LinuxSandboxSecurityContext::default()
             }),
-            sysctls: sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
+            sysctls: sysctls
+                .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
+                .collect(),
             ..LinuxPodSandboxConfig::default()
         }),
         windows: None,

@@ -1,15 +1,22 @@
 //! What the runtime has of one pod, as read through CRI.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use minato_cri::v1::{self, ContainerState, PodSandboxState};
 use minato_cri::{Cri, CriError};
 
 use crate::pods::keys;
+
+/// Bytes of a termination message.
+const LONGEST_MESSAGE: u64 = 4096;
+/// What of a log becomes a message: so many bytes and lines, of so many bytes read.
+const LOG_MESSAGE: usize = 2048;
+const LOG_LINES: usize = 80;
+const LOG_READ: u64 = 64 * 1024;
 
 /// State of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +44,20 @@ pub(crate) struct ContainerView {
     pub(crate) message: String,
     pub(crate) image: String,
     pub(crate) image_ref: String,
-    /// Where the termination message is on this machine.
-    pub(crate) termination_file: Option<PathBuf>,
-    pub(crate) fallback_to_logs: bool,
     pub(crate) log: PathBuf,
+}
+
+/// How long after a container was killed the runtime may still learn that memory was the reason.
+const SETTLES: SignedDuration = SignedDuration::from_secs(3);
+
+impl ContainerView {
+    /// Whether the runtime may yet change its mind: word of the kernel's out-of-memory killer can come after that of
+    /// the process's end.
+    pub(crate) fn is_unsettled(&self, now: Timestamp) -> bool {
+        let killed =
+            self.state == State::Exited && self.exit_code == 137 && matches!(self.reason.as_str(), "" | "Error");
+        killed && self.finished.is_some_and(|at| now.duration_since(at) < SETTLES)
+    }
 }
 
 /// One sandbox, of any attempt.
@@ -91,7 +108,11 @@ impl PodView {
         let mut view = Self::default();
         for sandbox in sandboxes {
             let ready = sandbox.state() == PodSandboxState::SandboxReady;
-            let ips = if ready { addresses(cri, &sandbox.id).await? } else { Vec::new() };
+            let ips = if ready {
+                addresses(cri, &sandbox.id).await?
+            } else {
+                Vec::new()
+            };
             view.sandboxes.push(SandboxView {
                 attempt: sandbox.metadata.map_or(0, |m| m.attempt),
                 ready,
@@ -110,10 +131,16 @@ impl PodView {
             }
         });
         view.containers = try_join_all(views).await?.into_iter().flatten().collect();
-        for container in view.containers.iter().filter(|c| c.state == State::Exited) {
+        let now = Timestamp::now();
+        for container in view
+            .containers
+            .iter()
+            .filter(|c| c.state == State::Exited && !c.is_unsettled(now))
+        {
             ended.insert(container.id.clone(), container.clone());
         }
-        view.sandboxes.sort_by(|a, b| b.created.cmp(&a.created).then(b.attempt.cmp(&a.attempt)));
+        view.sandboxes
+            .sort_by(|a, b| b.created.cmp(&a.created).then(b.attempt.cmp(&a.attempt)));
         view.containers
             .sort_by(|a, b| b.restart_count.cmp(&a.restart_count).then(b.created.cmp(&a.created)));
         Ok(view)
@@ -149,7 +176,21 @@ async fn read_container(cri: &Cri, container: &v1::Container) -> Result<Option<A
     };
     let annotation = |key: &str| container.annotations.get(key).cloned().unwrap_or_default();
     let path = annotation(keys::TERMINATION_PATH);
-    let mount = status.mounts.iter().find(|m| !path.is_empty() && m.container_path == path);
+    let mount = status
+        .mounts
+        .iter()
+        .find(|m| !path.is_empty() && m.container_path == path);
+    let log = PathBuf::from(&status.log_path);
+    let message = match state {
+        State::Exited => {
+            let file = mount.map(|m| PathBuf::from(&m.host_path));
+            let from_logs = annotation(keys::TERMINATION_POLICY) == "FallbackToLogsOnError" && status.exit_code != 0;
+            last_words(file, from_logs.then(|| log.clone()))
+                .await
+                .filter(|words| !words.is_empty())
+        }
+        _ => None,
+    };
     Ok(Some(Arc::new(ContainerView {
         id: container.id.clone(),
         name: container.labels.get(keys::CONTAINER_NAME).cloned().unwrap_or_default(),
@@ -162,13 +203,50 @@ async fn read_container(cri: &Cri, container: &v1::Container) -> Result<Option<A
         finished: nanos(status.finished_at),
         exit_code: status.exit_code,
         reason: status.reason,
-        message: status.message,
+        message: message.unwrap_or(status.message),
         image: status.image.map(|image| image.image).unwrap_or_default(),
         image_ref: status.image_ref,
-        termination_file: mount.map(|m| PathBuf::from(&m.host_path)),
-        fallback_to_logs: annotation(keys::TERMINATION_POLICY) == "FallbackToLogsOnError",
-        log: PathBuf::from(status.log_path),
+        log,
     })))
+}
+
+/// What a container left as its message, or the end of its log.
+async fn last_words(file: Option<PathBuf>, log: Option<PathBuf>) -> Option<String> {
+    let read = move || {
+        let words = file
+            .and_then(|file| read_end(&file, LONGEST_MESSAGE, false))
+            .unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).into_owned();
+        match log {
+            Some(log) if words.is_empty() => {
+                let bytes = read_end(&log, LOG_READ, true)?;
+                let lines: Vec<String> = String::from_utf8_lossy(&bytes)
+                    .lines()
+                    .filter_map(|line| line.splitn(4, ' ').nth(3).map(str::to_owned))
+                    .collect();
+                let from = lines.len().saturating_sub(LOG_LINES);
+                let mut text = lines.get(from..).unwrap_or_default().join("\n");
+                let cut = text.len().saturating_sub(LOG_MESSAGE);
+                let cut = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+                Some(text.split_off(cut))
+            }
+            _ => Some(words),
+        }
+    };
+    tokio::task::spawn_blocking(read).await.ok().flatten()
+}
+
+/// At most this many bytes of a file, from its start or its end.
+fn read_end(path: &Path, most: u64, end: bool) -> Option<Vec<u8>> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(path).ok()?;
+    if end {
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(most))).ok()?;
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// A time of CRI; zero is none.

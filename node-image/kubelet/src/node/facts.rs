@@ -35,9 +35,12 @@ fn memory() -> i64 {
         .find_map(|line| line.strip_prefix("MemTotal:"))
         .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<i64>().ok())
         .map_or(0, |kib| kib.saturating_mul(1024));
-    let confined = ["/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"]
-        .iter()
-        .filter_map(|path| read(path).parse::<i64>().ok());
+    let confined = [
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory.max",
+    ]
+    .iter()
+    .filter_map(|path| read(path).parse::<i64>().ok());
     confined.fold(total, i64::min)
 }
 
@@ -71,7 +74,11 @@ impl Facts {
             kubelet_version: minato_api::GIT_VERSION.to_owned(),
             operating_system: "linux".to_owned(),
             os_image: os_image(),
-            system_uuid: if system_uuid.is_empty() { machine_id.clone() } else { system_uuid },
+            system_uuid: if system_uuid.is_empty() {
+                machine_id.clone()
+            } else {
+                system_uuid
+            },
             machine_id,
             ..NodeSystemInfo::default()
         };

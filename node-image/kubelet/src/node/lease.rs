@@ -29,7 +29,10 @@ pub(super) async fn keep(client: Client, settings: Arc<Settings>, node: Node) {
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                tracing::warn!(error = &error as &dyn std::error::Error, "renewing the node's lease failed");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "renewing the node's lease failed"
+                );
             }
         }
         // A failed renewal is repeated soon: the lease must not run out for one lost answer.

@@ -48,7 +48,10 @@ impl NodeAgent {
             match self.register().await {
                 Ok(node) => break node,
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "registering the node failed; trying again");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "registering the node failed; trying again"
+                    );
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -58,7 +61,10 @@ impl NodeAgent {
             labels: None,
         };
         let informer = Informer::start(self.api(), scope, tasks);
-        tasks.spawn("node-lease", lease::keep(self.client.clone(), self.settings.clone(), node));
+        tasks.spawn(
+            "node-lease",
+            lease::keep(self.client.clone(), self.settings.clone(), node),
+        );
         tasks.spawn("node-status", self.run(informer.clone()));
         informer
     }
@@ -69,7 +75,8 @@ impl NodeAgent {
         match self.api().create(&PostParams::default(), &node).await {
             Ok(created) => {
                 tracing::info!(node = self.settings.node_name, "registered");
-                self.events.event(&created, EventKind::Normal, "Starting", "Starting kubelet.");
+                self.events
+                    .event(&created, EventKind::Normal, "Starting", "Starting kubelet.");
                 Ok(created)
             }
             Err(error) if api_code(&error) == Some(409) => self.take_over(&node).await,
@@ -88,9 +95,13 @@ impl NodeAgent {
             patch["spec"] = json!({"providerID": id});
         }
         let patch = Patch::Merge(&patch);
-        let node = self.api().patch(&self.settings.node_name, &PatchParams::default(), &patch).await?;
+        let node = self
+            .api()
+            .patch(&self.settings.node_name, &PatchParams::default(), &patch)
+            .await?;
         tracing::info!(node = self.settings.node_name, "took over the registered node");
-        self.events.event(&node, EventKind::Normal, "Starting", "Starting kubelet.");
+        self.events
+            .event(&node, EventKind::Normal, "Starting", "Starting kubelet.");
         Ok(node)
     }
 
@@ -108,7 +119,10 @@ impl NodeAgent {
             let Some(node) = informer.get_cluster(&self.settings.node_name) else {
                 // Deleted, by hand or by the cloud's controller: the node is still here, so it comes back.
                 if let Err(error) = self.register().await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "registering the node again failed");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "registering the node again failed"
+                    );
                 }
                 tokio::select! {
                     _ = changes.changed() => {}
@@ -125,12 +139,19 @@ impl NodeAgent {
                 match self.send(&node, &old, &new).await {
                     Ok(()) => sent_at = Some(Instant::now()),
                     Err(error) => {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "sending the node's status failed");
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            "sending the node's status failed"
+                        );
                     }
                 }
             }
             let ready = state.not_ready().is_none();
-            let pause = if ready { self.settings.status_update } else { Duration::from_millis(200) };
+            let pause = if ready {
+                self.settings.status_update
+            } else {
+                Duration::from_millis(200)
+            };
             tokio::select! {
                 _ = changes.changed(), if ready => {}
                 () = tokio::time::sleep(pause) => {}
@@ -159,7 +180,10 @@ impl NodeAgent {
         let patch = json!({"metadata": {"uid": node.metadata.uid}, "status": status});
         let patch = Patch::Strategic(&patch);
         let name = &self.settings.node_name;
-        self.api().patch_status(name, &PatchParams::default(), &patch).await.map(drop)
+        self.api()
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+            .map(drop)
     }
 }
 

@@ -39,7 +39,10 @@ impl RuntimeState {
             }
         };
         let mut problem = None;
-        for (condition, what) in [("RuntimeReady", "container runtime"), ("NetworkReady", "container runtime network")] {
+        for (condition, what) in [
+            ("RuntimeReady", "container runtime"),
+            ("NetworkReady", "container runtime network"),
+        ] {
             let found = status.conditions.iter().find(|c| c.r#type == condition);
             problem = problem.or(match found {
                 Some(c) if c.status => None,
@@ -172,7 +175,11 @@ pub(super) fn status(settings: &Settings, facts: &Facts, state: &RuntimeState, n
             &old,
             now,
             "MemoryPressure",
-            (false, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            (
+                false,
+                "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available",
+            ),
         ),
         condition(
             &old,
@@ -217,7 +224,15 @@ pub(super) fn differs(old: &NodeStatus, new: &NodeStatus) -> bool {
         }
         let mut value = serde_json::to_value(&status).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
-            let ours = ["addresses", "allocatable", "capacity", "conditions", "daemonEndpoints", "images", "nodeInfo"];
+            let ours = [
+                "addresses",
+                "allocatable",
+                "capacity",
+                "conditions",
+                "daemonEndpoints",
+                "images",
+                "nodeInfo",
+            ];
             fields.retain(|name, _| ours.contains(&name.as_str()));
         }
         value

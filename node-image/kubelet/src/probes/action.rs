@@ -16,7 +16,13 @@ use crate::hooks::port_of;
 const SHOWN: usize = 10 * 1024;
 
 /// Probes once; what was wrong, as text.
-pub(super) async fn run(context: &Context, container: &Container, id: &str, ip: &str, probe: &Probe) -> Result<(), String> {
+pub(super) async fn run(
+    context: &Context,
+    container: &Container,
+    id: &str,
+    ip: &str,
+    probe: &Probe,
+) -> Result<(), String> {
     let limit = Duration::from_secs(number(probe.timeout_seconds, 1));
     if let Some(exec) = &probe.exec {
         return command(context, id, exec.command.clone().unwrap_or_default(), limit).await;
@@ -59,14 +65,20 @@ fn shown(text: &str) -> String {
 }
 
 fn host_port(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// Connects and hangs up.
 pub(crate) async fn tcp_connect(host: &str, port: u16) -> Result<(), String> {
     let address = host_port(host, port);
     let connected = TcpStream::connect(&address).await;
-    connected.map(drop).map_err(|error| format!("dial tcp {address}: {error}"))
+    connected
+        .map(drop)
+        .map_err(|error| format!("dial tcp {address}: {error}"))
 }
 
 /// Gets a page; anything from 200 to 399 is good. Certificates are not verified, as upstream does not.
@@ -83,7 +95,10 @@ pub(crate) async fn http_get(action: &HTTPGetAction, port: u16, ip: &str, limit:
         .user_agent(concat!("kube-probe/", "1.36"))
         // A redirect elsewhere is an answer; one within the host is followed.
         .redirect(reqwest::redirect::Policy::custom(|attempt| {
-            let from = attempt.previous().first().and_then(|url| url.host_str().map(str::to_owned));
+            let from = attempt
+                .previous()
+                .first()
+                .and_then(|url| url.host_str().map(str::to_owned));
             match attempt.url().host_str() == from.as_deref() && attempt.previous().len() < 10 {
                 true => attempt.follow(),
                 false => attempt.stop(),
@@ -100,7 +115,11 @@ pub(crate) async fn http_get(action: &HTTPGetAction, port: u16, ip: &str, limit:
         false => format!("Get \"{url}\": {}", deepest(&error)),
     })?;
     let status = answer.status().as_u16();
-    if (200..400).contains(&status) { Ok(()) } else { Err(format!("HTTP probe failed with statuscode: {status}")) }
+    if (200..400).contains(&status) {
+        Ok(())
+    } else {
+        Err(format!("HTTP probe failed with statuscode: {status}"))
+    }
 }
 
 /// The cause at the bottom says what is wrong.
@@ -139,7 +158,11 @@ async fn grpc_health(ip: &str, port: i32, service: &str) -> Result<(), String> {
     let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
     let answer = client.unary(tonic::Request::new(message), path, codec).await;
-    match answer.map_err(|status| status.message().to_owned())?.into_inner().status {
+    match answer
+        .map_err(|status| status.message().to_owned())?
+        .into_inner()
+        .status
+    {
         SERVING => Ok(()),
         status => Err(format!("service unhealthy (responded with {status})")),
     }

@@ -67,13 +67,19 @@ pub(crate) struct Probes {
 }
 
 fn number(value: Option<i32>, default: u64) -> u64 {
-    value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0).unwrap_or(default)
+    value
+        .and_then(|value| u64::try_from(value).ok())
+        .filter(|value| *value > 0)
+        .unwrap_or(default)
 }
 
 impl Probes {
     /// What is known of a container; nothing good of one that is not watched.
     pub(crate) fn health(&self, id: &str) -> Health {
-        self.watched.get(id).map(|watched| *watched.health.lock()).unwrap_or_default()
+        self.watched
+            .get(id)
+            .map(|watched| *watched.health.lock())
+            .unwrap_or_default()
     }
 
     /// Watches exactly the running containers. `wake` is told of changed verdicts; `hooked` are containers whose start is
@@ -92,7 +98,9 @@ impl Probes {
             if self.watched.contains_key(id) {
                 continue;
             }
-            let Some((spec, role)) = container(pod, &view.name) else { continue };
+            let Some((spec, role)) = container(pod, &view.name) else {
+                continue;
+            };
             let watched = start(context, pod, spec, role, view, ip.unwrap_or_default(), wake);
             self.watched.insert(id.to_owned(), watched);
         }
@@ -122,14 +130,22 @@ fn start(
     let started = startup.is_none() || before.is_some_and(|(started, _)| started);
     let health = Health {
         started,
-        ready: if readiness.is_none() { started } else { before.is_some_and(|(_, ready)| ready) },
+        ready: if readiness.is_none() {
+            started
+        } else {
+            before.is_some_and(|(_, ready)| ready)
+        },
         failed: None,
     };
     let health = Arc::new(Mutex::new(health));
     let (up, is_up) = watch::channel(started);
     let up = Arc::new(up);
     let mut tasks = Vec::new();
-    for (kind, probe) in [(Kind::Startup, startup), (Kind::Readiness, readiness), (Kind::Liveness, liveness)] {
+    for (kind, probe) in [
+        (Kind::Startup, startup),
+        (Kind::Readiness, readiness),
+        (Kind::Liveness, liveness),
+    ] {
         let Some(probe) = probe else { continue };
         if kind == Kind::Startup && started {
             continue;
@@ -156,7 +172,11 @@ fn start(
 /// What the API server had of the same container: a restarted kubelet does not take it out of service.
 fn known_before(pod: &Pod, id: &str) -> Option<(bool, bool)> {
     let status = pod.status.as_ref()?;
-    let mut all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    let mut all = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .flatten();
     let same = all.find(|s| s.container_id.as_deref().is_some_and(|known| known.ends_with(id)))?;
     Some((same.started == Some(true), same.ready))
 }
@@ -214,7 +234,8 @@ impl Prober {
             Err(message) => {
                 let name = Some(self.container.name.as_str());
                 let text = format!("{} probe failed: {message}", self.kind.name());
-                self.context.event(&self.pod, name, EventKind::Warning, "Unhealthy", text);
+                self.context
+                    .event(&self.pod, name, EventKind::Warning, "Unhealthy", text);
                 false
             }
         }

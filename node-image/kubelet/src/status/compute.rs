@@ -51,7 +51,11 @@ fn terminated(view: &ContainerView) -> ContainerState {
     ContainerState {
         terminated: Some(ContainerStateTerminated {
             container_id: Some(format!("containerd://{}", view.id)),
-            exit_code: if view.state == State::Unknown { 137 } else { view.exit_code },
+            exit_code: if view.state == State::Unknown {
+                137
+            } else {
+                view.exit_code
+            },
             finished_at: view.finished.map(whole),
             message: (!view.message.is_empty()).then(|| view.message.clone()),
             reason: Some(reason.to_owned()),
@@ -75,7 +79,11 @@ fn waiting(reason: &str, message: &str) -> ContainerState {
 impl Situation<'_> {
     fn old(&self, name: &str) -> Option<&ContainerStatus> {
         let status = self.pod.status.as_ref()?;
-        let mut all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+        let mut all = status
+            .init_container_statuses
+            .iter()
+            .chain(&status.container_statuses)
+            .flatten();
         all.find(|status| status.name == name)
     }
 
@@ -147,9 +155,16 @@ impl Situation<'_> {
                 .or_else(|| container.image.clone())
                 .unwrap_or_default(),
             image_id: newest.map(|view| view.image_ref.clone()).unwrap_or_default(),
-            last_state: Some(last.or_else(|| old.and_then(|o| o.last_state.clone())).unwrap_or_default()),
+            last_state: Some(
+                last.or_else(|| old.and_then(|o| o.last_state.clone()))
+                    .unwrap_or_default(),
+            ),
             name: name.clone(),
-            ready: if role == Role::Init { succeeded } else { running && health.ready },
+            ready: if role == Role::Init {
+                succeeded
+            } else {
+                running && health.ready
+            },
             restart_count: newest
                 .map(|view| i32::try_from(view.restart_count).unwrap_or(i32::MAX))
                 .or_else(|| old.map(|o| o.restart_count))
@@ -167,7 +182,11 @@ impl Situation<'_> {
             return ended;
         }
         let initializing = role != Role::Main || !initialized;
-        let reason = if initializing { "PodInitializing" } else { "ContainerCreating" };
+        let reason = if initializing {
+            "PodInitializing"
+        } else {
+            "ContainerCreating"
+        };
         self.held(name, None).unwrap_or_else(|| waiting(reason, ""))
     }
 }
@@ -199,7 +218,11 @@ fn exit_code(status: &ContainerStatus) -> i32 {
 fn initialized(status: &ContainerStatus, role: Role) -> bool {
     match role {
         Role::Sidecar => status.started == Some(true) || has_ended(status),
-        _ => status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0),
+        _ => status
+            .state
+            .as_ref()
+            .and_then(|s| s.terminated.as_ref())
+            .is_some_and(|t| t.exit_code == 0),
     }
 }
 
@@ -217,7 +240,11 @@ fn phase(situation: &Situation<'_>, init: &[(ContainerStatus, Role)], main: &[Co
         let failed = init
             .iter()
             .any(|(status, role)| *role == Role::Init && has_ended(status) && exit_code(status) != 0);
-        return if failed && policy == RestartPolicy::Never { "Failed" } else { "Pending" };
+        return if failed && policy == RestartPolicy::Never {
+            "Failed"
+        } else {
+            "Pending"
+        };
     }
     if main.iter().any(|status| !is_running(status) && !has_ended(status)) {
         return "Pending";
@@ -237,7 +264,9 @@ fn phase(situation: &Situation<'_>, init: &[(ContainerStatus, Role)], main: &[Co
 fn condition(situation: &Situation<'_>, type_: &str, value: bool, reason: &str, message: String) -> PodCondition {
     let status = if value { "True" } else { "False" };
     let old = situation.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    let before = old.filter(|c| c.type_ == type_ && c.status == status).find_map(|c| c.last_transition_time.clone());
+    let before = old
+        .filter(|c| c.type_ == type_ && c.status == status)
+        .find_map(|c| c.last_transition_time.clone());
     PodCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
@@ -251,7 +280,11 @@ fn condition(situation: &Situation<'_>, type_: &str, value: bool, reason: &str, 
 
 fn listed<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
-    if names.is_empty() { String::new() } else { format!("containers with {what} status: [{}]", names.join(" ")) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("containers with {what} status: [{}]", names.join(" "))
+    }
 }
 
 fn conditions(
@@ -262,10 +295,16 @@ fn conditions(
 ) -> Vec<PodCondition> {
     let over = matches!(phase, "Succeeded" | "Failed");
     let pod = situation.pod;
-    let sandbox = situation.view.sandbox().filter(|s| is_host_network(pod) || !s.ips.is_empty());
+    let sandbox = situation
+        .view
+        .sandbox()
+        .filter(|s| is_host_network(pod) || !s.ips.is_empty());
     let begun = main.iter().any(|status| is_running(status) || has_ended(status));
     let incomplete = |(status, role): &&(ContainerStatus, Role)| !initialized(status, *role);
-    let todo = listed("incomplete", init.iter().filter(incomplete).map(|(s, _)| s.name.as_str()));
+    let todo = listed(
+        "incomplete",
+        init.iter().filter(incomplete).map(|(s, _)| s.name.as_str()),
+    );
     let is_initialized = phase == "Succeeded" || begun || todo.is_empty();
     let reason = match (is_initialized, phase) {
         (true, "Succeeded") => "PodCompleted",
@@ -273,8 +312,14 @@ fn conditions(
         (false, _) => "ContainersNotInitialized",
     };
     let todo = if is_initialized { String::new() } else { todo };
-    let sidecars = init.iter().filter(|(_, role)| *role == Role::Sidecar).map(|(status, _)| status);
-    let unready = listed("unready", sidecars.chain(main).filter(|s| !s.ready).map(|s| s.name.as_str()));
+    let sidecars = init
+        .iter()
+        .filter(|(_, role)| *role == Role::Sidecar)
+        .map(|(status, _)| status);
+    let unready = listed(
+        "unready",
+        sidecars.chain(main).filter(|s| !s.ready).map(|s| s.name.as_str()),
+    );
     let containers_ready = !over && unready.is_empty();
     let why = match (containers_ready, phase) {
         (true, _) => "",
@@ -308,7 +353,9 @@ fn gates(pod: &Pod) -> Option<String> {
                 "the status of pod readiness gate \"{type_}\" is not \"True\", but {}",
                 c.status
             )),
-            None => Some(format!("corresponding condition of pod readiness gate \"{type_}\" does not exist.")),
+            None => Some(format!(
+                "corresponding condition of pod readiness gate \"{type_}\" does not exist."
+            )),
         }
     });
     let shut: Vec<String> = shut.collect();

@@ -54,7 +54,9 @@ async fn run(client: Client, id: PodId, mut base: PodStatus, mut newest: watch::
     let mut pause = RETRY.0;
     while newest.changed().await.is_ok() {
         loop {
-            let Some(status) = newest.borrow_and_update().clone() else { break };
+            let Some(status) = newest.borrow_and_update().clone() else {
+                break;
+            };
             match send_now(&client, &id, &base, &status).await {
                 Ok(Some(now)) => {
                     base = now;
@@ -64,7 +66,11 @@ async fn run(client: Client, id: PodId, mut base: PodStatus, mut newest: watch::
                 // The pod is gone or another one: nobody wants its status.
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(pod = id.long(), error = &error as &dyn std::error::Error, "sending a pod's status failed");
+                    tracing::warn!(
+                        pod = id.long(),
+                        error = &error as &dyn std::error::Error,
+                        "sending a pod's status failed"
+                    );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY.1);
                 }
@@ -85,7 +91,10 @@ pub(crate) async fn send_now(
     };
     let patch = json!({"metadata": {"uid": id.uid}, "status": patch});
     let api: Api<Pod> = Api::namespaced(client.clone(), &id.namespace);
-    match api.patch_status(&id.name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
+    match api
+        .patch_status(&id.name, &PatchParams::default(), &Patch::Strategic(&patch))
+        .await
+    {
         Ok(pod) => Ok(Some(pod.status.unwrap_or_default())),
         Err(error) if matches!(api_code(&error), Some(404 | 409)) => Ok(None),
         Err(error) => Err(error),
@@ -179,7 +188,10 @@ fn changed_conditions(old: &Value, new: &Value) -> Vec<Value> {
             for name in same.keys() {
                 fields.entry(name.clone()).or_insert(Value::Null);
             }
-            if fields.iter().all(|(name, value)| same.get(name).unwrap_or(&Value::Null) == value) {
+            if fields
+                .iter()
+                .all(|(name, value)| same.get(name).unwrap_or(&Value::Null) == value)
+            {
                 continue;
             }
         }

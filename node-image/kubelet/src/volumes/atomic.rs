@@ -112,7 +112,9 @@ mod tests {
             mode: 0o644,
             user: None,
         };
-        list.iter().map(|(name, content)| ((*name).to_owned(), file(content))).collect()
+        list.iter()
+            .map(|(name, content)| ((*name).to_owned(), file(content)))
+            .collect()
     }
 
     #[test]

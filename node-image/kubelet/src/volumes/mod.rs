@@ -52,20 +52,33 @@ fn directory(context: &Context, uid: &str, kind: &str, name: &str) -> PathBuf {
 }
 
 /// Makes all volumes of the pod, or brings them up to date; safe to repeat.
-pub(crate) async fn ensure(context: &Context, pod: &Pod, place: &Place, tokens: &mut Tokens) -> Result<Volumes, VolumeError> {
+pub(crate) async fn ensure(
+    context: &Context,
+    pod: &Pod,
+    place: &Place,
+    tokens: &mut Tokens,
+) -> Result<Volumes, VolumeError> {
     let mut volumes = Volumes::default();
     for volume in spec(pod).volumes.iter().flatten() {
-        let path = one(context, pod, place, tokens, volume).await.map_err(|message| VolumeError {
-            volume: volume.name.clone(),
-            message,
-        })?;
+        let path = one(context, pod, place, tokens, volume)
+            .await
+            .map_err(|message| VolumeError {
+                volume: volume.name.clone(),
+                message,
+            })?;
         volumes.paths.insert(volume.name.clone(), path);
     }
     volumes.refresh = tokens.refresh_at();
     Ok(volumes)
 }
 
-async fn one(context: &Context, pod: &Pod, place: &Place, tokens: &mut Tokens, volume: &Volume) -> Result<PathBuf, String> {
+async fn one(
+    context: &Context,
+    pod: &Pod,
+    place: &Place,
+    tokens: &mut Tokens,
+    volume: &Volume,
+) -> Result<PathBuf, String> {
     let id = PodId::of(pod);
     if let Some(source) = &volume.empty_dir {
         let path = directory(context, &id.uid, "empty-dir", &volume.name);

@@ -30,7 +30,11 @@ fn unescape(text: &str) -> PathBuf {
 
 fn mount_points() -> Result<Vec<PathBuf>> {
     let text = std::fs::read_to_string("/proc/self/mountinfo")?;
-    Ok(text.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(unescape)
+        .collect())
 }
 
 /// Whether something is mounted on `path` itself.
@@ -40,7 +44,10 @@ pub(super) fn is_mount_point(path: &Path) -> Result<bool> {
 
 /// Mount points at or below `path`, the last mounted first.
 pub(crate) fn mounts_below(path: &Path) -> Result<Vec<PathBuf>> {
-    let mut points: Vec<PathBuf> = mount_points()?.into_iter().filter(|point| point.starts_with(path)).collect();
+    let mut points: Vec<PathBuf> = mount_points()?
+        .into_iter()
+        .filter(|point| point.starts_with(path))
+        .collect();
     points.reverse();
     Ok(points)
 }

@@ -38,20 +38,28 @@ pub(super) async fn collect(
     };
     if let Some(source) = &volume.config_map {
         let mode = mode(source.default_mode, 0o644);
-        collector.config_map(&source.name, source.items.as_deref(), source.optional, mode).await?;
+        collector
+            .config_map(&source.name, source.items.as_deref(), source.optional, mode)
+            .await?;
     } else if let Some(source) = &volume.secret {
         let mode = mode(source.default_mode, 0o644);
         let name = source.secret_name.as_deref().unwrap_or_default();
-        collector.secret(name, source.items.as_deref(), source.optional, mode).await?;
+        collector
+            .secret(name, source.items.as_deref(), source.optional, mode)
+            .await?;
     } else if let Some(source) = &volume.downward_api {
         collector.downward(source.items.as_deref(), mode(source.default_mode, 0o644))?;
     } else if let Some(source) = &volume.projected {
         let mode = mode(source.default_mode, 0o644);
         for projection in source.sources.iter().flatten() {
             if let Some(source) = &projection.config_map {
-                collector.config_map(&source.name, source.items.as_deref(), source.optional, mode).await?;
+                collector
+                    .config_map(&source.name, source.items.as_deref(), source.optional, mode)
+                    .await?;
             } else if let Some(source) = &projection.secret {
-                collector.secret(&source.name, source.items.as_deref(), source.optional, mode).await?;
+                collector
+                    .secret(&source.name, source.items.as_deref(), source.optional, mode)
+                    .await?;
             } else if let Some(source) = &projection.downward_api {
                 collector.downward(source.items.as_deref(), mode)?;
             } else if let Some(source) = &projection.service_account_token {
@@ -91,7 +99,10 @@ impl Collector<'_> {
             c.security_context.as_ref().and_then(|s| s.run_as_user).or(pod_user)
         };
         let mut users = spec(self.pod).containers.iter().map(user);
-        let first = users.next().flatten().filter(|first| users.all(|other| other == Some(*first)));
+        let first = users
+            .next()
+            .flatten()
+            .filter(|first| users.all(|other| other == Some(*first)));
         let has_group = security.is_some_and(|s| s.fs_group.is_some());
         let (mode, owner) = match first.and_then(|user| u32::try_from(user).ok()) {
             _ if has_group => (0o600, None),
@@ -112,11 +123,23 @@ impl Collector<'_> {
         optional: Option<bool>,
         mode: u32,
     ) -> Result<(), String> {
-        let found = self.context.objects.get::<ConfigMap>(&self.id.uid, &self.id.namespace, name).await;
+        let found = self
+            .context
+            .objects
+            .get::<ConfigMap>(&self.id.uid, &self.id.namespace, name)
+            .await;
         let data = match found {
             Ok(map) => {
-                let text = map.data.iter().flatten().map(|(key, value)| (key.clone(), value.clone().into_bytes()));
-                let binary = map.binary_data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone()));
+                let text = map
+                    .data
+                    .iter()
+                    .flatten()
+                    .map(|(key, value)| (key.clone(), value.clone().into_bytes()));
+                let binary = map
+                    .binary_data
+                    .iter()
+                    .flatten()
+                    .map(|(key, value)| (key.clone(), value.0.clone()));
                 text.chain(binary).collect()
             }
             Err(ObjectError::NotFound { .. }) if optional == Some(true) => return Ok(()),
@@ -132,7 +155,11 @@ impl Collector<'_> {
         optional: Option<bool>,
         mode: u32,
     ) -> Result<(), String> {
-        let found = self.context.objects.get::<Secret>(&self.id.uid, &self.id.namespace, name).await;
+        let found = self
+            .context
+            .objects
+            .get::<Secret>(&self.id.uid, &self.id.namespace, name)
+            .await;
         let data = match found {
             Ok(secret) => {
                 let data = secret.data.iter().flatten();

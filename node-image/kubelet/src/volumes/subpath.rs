@@ -23,7 +23,11 @@ fn open_or_make(volume: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     }
     let mut sofar = PathBuf::new();
     for part in path.components() {
-        let parent = if sofar.as_os_str().is_empty() { resolve(volume, Path::new("."))? } else { resolve(volume, &sofar)? };
+        let parent = if sofar.as_os_str().is_empty() {
+            resolve(volume, Path::new("."))?
+        } else {
+            resolve(volume, &sofar)?
+        };
         match mkdirat(parent.as_fd(), part.as_os_str(), Mode::from_raw_mode(0o750)) {
             Ok(()) => {
                 let mode = Mode::from_raw_mode(fstat(volume)?.st_mode & 0o777);
@@ -41,7 +45,10 @@ fn open_or_make(volume: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
 pub(crate) fn prepare(volume: &Path, path: &str, target: &Path) -> Result<PathBuf, String> {
     let failed = |error: &dyn std::fmt::Display| format!("failed to prepare subPath {path:?}: {error}");
     let relative = Path::new(path);
-    if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+    if !relative
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    {
         return Err(failed(&"it must stay within the volume"));
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC;

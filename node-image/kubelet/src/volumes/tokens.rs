@@ -8,6 +8,7 @@ use minato_api::k8s::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjecti
 use minato_api::kube::Api;
 use minato_api::kube::api::PostParams;
 
+use crate::client::api_message;
 use crate::context::Context;
 use crate::pods::{PodId, spec};
 
@@ -84,8 +85,10 @@ async fn request(context: &Context, pod: &Pod, source: &ServiceAccountTokenProje
         ..TokenRequest::default()
     };
     let api: Api<ServiceAccount> = Api::namespaced(context.client.clone(), &id.namespace);
-    let answer = api.create_token_request(&account, &PostParams::default(), &request).await;
-    let status = answer.map_err(|error| error.to_string())?.status;
+    let answer = api
+        .create_token_request(&account, &PostParams::default(), &request)
+        .await;
+    let status = answer.map_err(|error| api_message(&error))?.status;
     let status = status.unwrap_or_default();
     let (Some(token), Some(expires)) = (status.token, status.expiration_timestamp) else {
         return Err("the answer holds no token".to_owned());

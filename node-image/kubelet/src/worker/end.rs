@@ -76,7 +76,11 @@ impl Worker {
                 Report::Gone => confirm_deletion(client, &self.id).await,
             };
             let Err(error) = told else { return };
-            tracing::warn!(pod = self.id.long(), error = &error as &dyn std::error::Error, "reporting the pod's end failed");
+            tracing::warn!(
+                pod = self.id.long(),
+                error = &error as &dyn std::error::Error,
+                "reporting the pod's end failed"
+            );
             tokio::select! {
                 _ = gone.wait_for(|desired| desired.gone) => return,
                 () = tokio::time::sleep(pause) => {}
@@ -198,7 +202,11 @@ impl Worker {
     async fn persist_removal(&mut self, sandboxes: Vec<String>, containers: Vec<String>) {
         let mut pause = RETRY.0;
         while let Err(error) = remove_traces(&self.context, &self.id, &sandboxes, &containers).await {
-            tracing::warn!(pod = self.id.long(), error, "removing a pod's traces failed; trying again");
+            tracing::warn!(
+                pod = self.id.long(),
+                error,
+                "removing a pod's traces failed; trying again"
+            );
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);
         }
@@ -223,7 +231,13 @@ async fn kill_one(
             && let Err(error) = hooks::run(context, spec, &container.id, ip, hook, grace).await
         {
             let message = format!("PreStopHook failed: {error}");
-            context.event(pod, Some(&container.name), EventKind::Warning, "FailedPreStopHook", message);
+            context.event(
+                pod,
+                Some(&container.name),
+                EventKind::Warning,
+                "FailedPreStopHook",
+                message,
+            );
         }
     }
     let left = grace.saturating_sub(began.elapsed());
@@ -231,35 +245,74 @@ async fn kill_one(
     context.cri.stop_container(&container.id, left).await
 }
 
-async fn remove_traces(context: &Context, id: &PodId, sandboxes: &[String], containers: &[String]) -> Result<(), String> {
+async fn remove_traces(
+    context: &Context,
+    id: &PodId,
+    sandboxes: &[String],
+    containers: &[String],
+) -> Result<(), String> {
     for container in containers {
-        context.cri.remove_container(container).await.map_err(|error| error.to_string())?;
+        context
+            .cri
+            .remove_container(container)
+            .await
+            .map_err(|error| error.to_string())?;
     }
     for sandbox in sandboxes {
-        context.cri.stop_pod_sandbox(sandbox).await.map_err(|error| error.to_string())?;
-        context.cri.remove_pod_sandbox(sandbox).await.map_err(|error| error.to_string())?;
+        context
+            .cri
+            .stop_pod_sandbox(sandbox)
+            .await
+            .map_err(|error| error.to_string())?;
+        context
+            .cri
+            .remove_pod_sandbox(sandbox)
+            .await
+            .map_err(|error| error.to_string())?;
     }
     volumes::remove_pod_dir(context.settings.pod_dir(&id.uid)).await?;
     if !id.name.is_empty() {
         volumes::remove_pod_dir(context.settings.pod_log_dir(&id.namespace, &id.name, &id.uid)).await?;
     }
-    context.cgroups.remove(&id.uid).await.map_err(|error| format!("removing the pod's cgroup: {error}"))
+    context
+        .cgroups
+        .remove(&id.uid)
+        .await
+        .map_err(|error| format!("removing the pod's cgroup: {error}"))
 }
 
 /// Ends a pod that the runtime has and the API does not: it was deleted while no kubelet ran.
 pub(crate) async fn end_orphan(context: &Context, id: &PodId) -> Result<(), String> {
     let labels = HashMap::from([(keys::POD_UID.to_owned(), id.uid.clone())]);
-    let containers = context.cri.list_containers(labels.clone()).await.map_err(|error| error.to_string())?;
-    let sandboxes = context.cri.list_pod_sandboxes(labels).await.map_err(|error| error.to_string())?;
+    let containers = context
+        .cri
+        .list_containers(labels.clone())
+        .await
+        .map_err(|error| error.to_string())?;
+    let sandboxes = context
+        .cri
+        .list_pod_sandboxes(labels)
+        .await
+        .map_err(|error| error.to_string())?;
     let stop = containers.iter().map(|container| async {
-        let grace = container.annotations.get(keys::GRACE).and_then(|text| text.parse().ok());
-        context.cri.stop_container(&container.id, Duration::from_secs(grace.unwrap_or(30))).await
+        let grace = container
+            .annotations
+            .get(keys::GRACE)
+            .and_then(|text| text.parse().ok());
+        context
+            .cri
+            .stop_container(&container.id, Duration::from_secs(grace.unwrap_or(30)))
+            .await
     });
     for result in join_all(stop).await {
         result.map_err(|error| error.to_string())?;
     }
     for container in &containers {
-        let name = container.labels.get(keys::CONTAINER_NAME).map(String::as_str).unwrap_or_default();
+        let name = container
+            .labels
+            .get(keys::CONTAINER_NAME)
+            .map(String::as_str)
+            .unwrap_or_default();
         let link = super::execute::log_link(id, name, &container.id);
         let _ = std::fs::remove_file(context.settings.container_logs_dir.join(link));
     }

@@ -65,7 +65,8 @@ impl Worker {
 
     fn not_prepared(&mut self, pod: &Pod, reason: &str, message: String, by_objects: bool) -> Timestamp {
         let now = Timestamp::now();
-        self.context.event(pod, None, EventKind::Warning, reason, message.clone());
+        self.context
+            .event(pod, None, EventKind::Warning, reason, message.clone());
         self.memory.failed("volumes", now, reason, message, by_objects);
         self.memory.held("volumes", now).unwrap_or(now)
     }
@@ -109,8 +110,10 @@ impl Worker {
 
     fn no_sandbox(&mut self, pod: &Pod, error: &str) {
         let message = format!("Failed to create pod sandbox: {error}");
-        self.context.event(pod, None, EventKind::Warning, "FailedCreatePodSandBox", message.clone());
-        self.memory.failed(SANDBOX, Timestamp::now(), "FailedCreatePodSandBox", message, false);
+        self.context
+            .event(pod, None, EventKind::Warning, "FailedCreatePodSandBox", message.clone());
+        self.memory
+            .failed(SANDBOX, Timestamp::now(), "FailedCreatePodSandBox", message, false);
     }
 
     /// The runtime's handler for the pod's class; the default one for none.
@@ -122,14 +125,25 @@ impl Worker {
     }
 
     async fn kill_for(&mut self, pod: &Arc<Pod>, view: &PodView, id: &str, name: &str, cause: &Cause) {
-        let Some(container) = view.containers.iter().find(|c| c.id == id) else { return };
+        let Some(container) = view.containers.iter().find(|c| c.id == id) else {
+            return;
+        };
         let spec = container_spec(pod, name);
         let mut grace = spec_grace(pod);
         let message = match cause {
             Cause::Unhealthy(kind) => {
-                let probe = spec.and_then(|c| if *kind == "Startup" { c.startup_probe.as_ref() } else { c.liveness_probe.as_ref() });
+                let probe = spec.and_then(|c| {
+                    if *kind == "Startup" {
+                        c.startup_probe.as_ref()
+                    } else {
+                        c.liveness_probe.as_ref()
+                    }
+                });
                 grace = probe.and_then(|p| p.termination_grace_period_seconds).unwrap_or(grace);
-                format!("Container {name} failed {} probe, will be restarted", kind.to_lowercase())
+                format!(
+                    "Container {name} failed {} probe, will be restarted",
+                    kind.to_lowercase()
+                )
             }
             Cause::Changed => format!("Container {name} definition changed, will be restarted"),
             Cause::Unknown => format!("Container {name} is in unknown state, try killing it before restart"),
@@ -142,7 +156,9 @@ impl Worker {
     }
 
     async fn start(&mut self, pod: &Arc<Pod>, view: &PodView, name: &str, restart_count: u32) {
-        let Some(spec) = container_spec(pod, name).cloned() else { return };
+        let Some(spec) = container_spec(pod, name).cloned() else {
+            return;
+        };
         let again = view.container(name).is_some();
         match self.try_start(pod, view, &spec, restart_count).await {
             Ok(()) => {
@@ -155,36 +171,63 @@ impl Worker {
                 let now = Timestamp::now();
                 match failure.until {
                     Some(until) => {
-                        self.memory.hold_until(name, until, failure.reason, failure.message, failure.by_objects);
+                        self.memory
+                            .hold_until(name, until, failure.reason, failure.message, failure.by_objects);
                     }
-                    None => self.memory.failed(name, now, failure.reason, failure.message, failure.by_objects),
+                    None => self
+                        .memory
+                        .failed(name, now, failure.reason, failure.message, failure.by_objects),
                 }
             }
         }
     }
 
-    async fn try_start(&mut self, pod: &Arc<Pod>, view: &PodView, spec: &Container, restart_count: u32) -> Result<(), Failure> {
+    async fn try_start(
+        &mut self,
+        pod: &Arc<Pod>,
+        view: &PodView,
+        spec: &Container,
+        restart_count: u32,
+    ) -> Result<(), Failure> {
         let name = spec.name.as_str();
         let context = self.context.clone();
-        let sandbox = view.sandbox().ok_or_else(|| Failure::new("ContainerCreating", "the pod has no sandbox"))?;
+        let sandbox = view
+            .sandbox()
+            .ok_or_else(|| Failure::new("ContainerCreating", "the pod has no sandbox"))?;
         let sandbox_config = sandbox::config(&context, pod, sandbox.attempt);
-        let image = context.images.ensure(&context, pod, spec, &sandbox_config).await.map_err(|error| Failure {
-            reason: error.reason,
-            message: error.message,
-            // A failed pull shows as such for a moment before it shows as held back.
-            until: error.until.or_else(|| (error.reason == "ErrImagePull").then(|| Timestamp::now() + SignedDuration::from_secs(3))),
-            by_objects: true,
-        })?;
+        let image = context
+            .images
+            .ensure(&context, pod, spec, &sandbox_config)
+            .await
+            .map_err(|error| Failure {
+                reason: error.reason,
+                message: error.message,
+                // A failed pull shows as such for a moment before it shows as held back.
+                until: error.until.or_else(|| {
+                    (error.reason == "ErrImagePull").then(|| Timestamp::now() + SignedDuration::from_secs(3))
+                }),
+                by_objects: true,
+            })?;
         let place = self.place(pod, view);
         let failed = |reason: &'static str, message: String| {
-            context.event(pod, Some(name), EventKind::Warning, "Failed", format!("Error: {message}"));
+            context.event(
+                pod,
+                Some(name),
+                EventKind::Warning,
+                "Failed",
+                format!("Error: {message}"),
+            );
             Failure::new(reason, message)
         };
-        let environment = env::environment(&context, pod, spec, &place).await.map_err(|message| Failure {
-            by_objects: true,
-            ..failed("CreateContainerConfigError", message)
-        })?;
-        let hosts = self.hosts_file(pod, &place.pod_ips).map_err(|e| failed("CreateContainerConfigError", e))?;
+        let environment = env::environment(&context, pod, spec, &place)
+            .await
+            .map_err(|message| Failure {
+                by_objects: true,
+                ..failed("CreateContainerConfigError", message)
+            })?;
+        let hosts = self
+            .hosts_file(pod, &place.pod_ips)
+            .map_err(|e| failed("CreateContainerConfigError", e))?;
         let volumes = self.volumes.clone().unwrap_or_default();
         let config = Parts {
             context: &context,
@@ -202,15 +245,33 @@ impl Worker {
         let log = logs.join(&config.log_path);
         let id = context.cri.create_container(&sandbox.id, config, sandbox_config).await;
         let id = id.map_err(|e| failed("CreateContainerError", e.message))?;
-        context.event(pod, Some(name), EventKind::Normal, "Created", format!("Container created"));
+        context.event(
+            pod,
+            Some(name),
+            EventKind::Normal,
+            "Created",
+            "Container created",
+        );
         if let Err(error) = context.cri.start_container(&id).await {
             // The runtime shows it as ended; it is started anew as one that crashed.
             self.memory.restarted(name, Timestamp::now());
             return Err(failed("RunContainerError", error.message));
         }
-        context.event(pod, Some(name), EventKind::Normal, "Started", format!("Container started"));
+        context.event(
+            pod,
+            Some(name),
+            EventKind::Normal,
+            "Started",
+            "Container started",
+        );
         self.link_log(name, &id, &log);
-        self.post_start(pod, spec, &id, place.pod_ips.first().map(String::as_str).unwrap_or_default()).await
+        self.post_start(
+            pod,
+            spec,
+            &id,
+            place.pod_ips.first().map(String::as_str).unwrap_or_default(),
+        )
+        .await
     }
 
     fn hosts_file(&self, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
@@ -231,7 +292,11 @@ impl Worker {
     }
 
     async fn post_start(&mut self, pod: &Arc<Pod>, spec: &Container, id: &str, ip: &str) -> Result<(), Failure> {
-        let Some(hook) = spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
+        let Some(hook) = spec
+            .lifecycle
+            .as_ref()
+            .and_then(|lifecycle| lifecycle.post_start.as_ref())
+        else {
             return Ok(());
         };
         // Upstream bounds it by nothing but the pod's end, which drops this.
@@ -240,7 +305,13 @@ impl Worker {
             return Ok(());
         };
         let message = format!("PostStartHook failed: {error}");
-        self.context.event(pod, Some(&spec.name), EventKind::Warning, "FailedPostStartHook", message.clone());
+        self.context.event(
+            pod,
+            Some(&spec.name),
+            EventKind::Warning,
+            "FailedPostStartHook",
+            message.clone(),
+        );
         let grace = Duration::from_secs(u64::try_from(spec_grace(pod)).unwrap_or(0));
         if let Err(error) = self.context.cri.stop_container(id, grace).await {
             tracing::warn!(pod = self.id.long(), container = spec.name, %error, "killing after a failed hook failed");

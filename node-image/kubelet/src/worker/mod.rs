@@ -119,7 +119,11 @@ impl Workers {
 
     /// The pods that have workers.
     pub(crate) fn pods(&self) -> Vec<Arc<Pod>> {
-        self.handles.lock().values().map(|handle| handle.desired.borrow().pod.clone()).collect()
+        self.handles
+            .lock()
+            .values()
+            .map(|handle| handle.desired.borrow().pod.clone())
+            .collect()
     }
 
     /// The pod of that name, if it has a worker.
@@ -205,7 +209,9 @@ impl Worker {
 
     async fn wait(&mut self, next: Option<Timestamp>) {
         let until = next.map_or(RESYNC, |at| {
-            Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default().min(RESYNC)
+            Duration::try_from(at.duration_since(Timestamp::now()))
+                .unwrap_or_default()
+                .min(RESYNC)
         });
         tokio::select! {
             _ = self.desired.changed() => {}
@@ -252,11 +258,13 @@ impl Worker {
             if self.finished || self.outcome.is_some() {
                 self.probes.stop();
                 self.finish(pod, &view).await;
-                return None;
+                let unsettled = view.containers.iter().any(|c| c.is_unsettled(now));
+                return unsettled.then(|| now + SignedDuration::from_millis(300));
             }
             let context = self.context.clone();
             let ip = self.place(pod, &view).pod_ips.first().cloned();
-            self.probes.follow(&context, pod, ip.as_deref(), view.running(), &self.wake);
+            self.probes
+                .follow(&context, pod, ip.as_deref(), view.running(), &self.wake);
             let plan = plan::plan(&plan::Inputs {
                 pod,
                 view: &view,
@@ -274,7 +282,10 @@ impl Worker {
                 self.collect_garbage(&view).await;
                 return plan.wake.into_iter().chain(refresh).chain(plan::deadline(pod)).min();
             }
-            let starts = plan.steps.iter().any(|s| matches!(s, plan::Step::Start { .. } | plan::Step::CreateSandbox { .. }));
+            let starts = plan
+                .steps
+                .iter()
+                .any(|s| matches!(s, plan::Step::Start { .. } | plan::Step::CreateSandbox { .. }));
             if starts && let Err(until) = self.prepare(pod, &view).await {
                 self.publish(pod, &view);
                 return Some(until);
@@ -294,7 +305,8 @@ impl Worker {
         }
         if plan::deadline(pod).is_some_and(|deadline| deadline <= now) {
             let message = "Pod was active on the node longer than the specified deadline";
-            self.context.event(pod, None, EventKind::Normal, "DeadlineExceeded", message);
+            self.context
+                .event(pod, None, EventKind::Normal, "DeadlineExceeded", message);
             self.outcome = Some(Outcome {
                 reason: "DeadlineExceeded".to_owned(),
                 message: message.to_owned(),
@@ -305,7 +317,8 @@ impl Worker {
         if !self.admitted && view.sandboxes.is_empty() {
             let others = self.workers.pods();
             if let Some(outcome) = admit::admit(&self.context, pod, &others) {
-                self.context.event(pod, None, EventKind::Warning, &outcome.reason, outcome.message.clone());
+                self.context
+                    .event(pod, None, EventKind::Warning, &outcome.reason, outcome.message.clone());
                 self.outcome = Some(outcome);
                 return;
             }

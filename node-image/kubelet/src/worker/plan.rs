@@ -27,12 +27,25 @@ pub(crate) enum Cause {
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    StopSandbox { id: String },
-    CreateSandbox { attempt: u32 },
-    Start { name: String, restart_count: u32 },
-    Kill { id: String, name: String, cause: Cause },
+    StopSandbox {
+        id: String,
+    },
+    CreateSandbox {
+        attempt: u32,
+    },
+    Start {
+        name: String,
+        restart_count: u32,
+    },
+    Kill {
+        id: String,
+        name: String,
+        cause: Cause,
+    },
     /// It was made but never started.
-    Remove { id: String },
+    Remove {
+        id: String,
+    },
 }
 
 /// What to do, in order.
@@ -189,7 +202,10 @@ fn plan_init(inputs: &Inputs<'_>, sandbox: &SandboxView, plan: &mut Plan) -> Ini
 fn plan_main(inputs: &Inputs<'_>, sandbox: &SandboxView, plan: &mut Plan) {
     let policy = restart_policy(inputs.pod);
     for container in &spec(inputs.pod).containers {
-        let present = inputs.view.container(&container.name).filter(|v| v.sandbox == sandbox.id);
+        let present = inputs
+            .view
+            .container(&container.name)
+            .filter(|v| v.sandbox == sandbox.id);
         let before = inputs.view.container(&container.name);
         // One that ended for good in an earlier sandbox does not run again either.
         let again = before.is_none_or(|v| v.state != State::Exited || restarts(policy, v));

@@ -47,8 +47,6 @@ fn view_of(pod: &Pod, name: &str, state: State, exit_code: i32) -> Arc<Container
         message: String::new(),
         image: String::new(),
         image_ref: String::new(),
-        termination_file: None,
-        fallback_to_logs: false,
         log: std::path::PathBuf::new(),
     })
 }
@@ -83,8 +81,12 @@ fn start(name: &str, restart_count: u32) -> Step {
 
 #[test]
 fn a_new_pod_gets_a_sandbox_then_its_init_containers_one_by_one_then_the_rest() {
-    let pod = pod(json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}, {"name": "b"}]}));
-    assert_eq!(plan_of(&pod, &PodView::default()).steps, [Step::CreateSandbox { attempt: 0 }]);
+    let pod =
+        pod(json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}, {"name": "b"}]}));
+    assert_eq!(
+        plan_of(&pod, &PodView::default()).steps,
+        [Step::CreateSandbox { attempt: 0 }]
+    );
     assert_eq!(plan_of(&pod, &up(vec![])).steps, [start("i", 0)]);
     let running = up(vec![view_of(&pod, "i", State::Running, 0)]);
     assert_eq!(plan_of(&pod, &running), Plan::default());
@@ -103,12 +105,18 @@ fn a_sidecar_must_be_up_before_the_next_container_and_comes_back() {
     let sidecar = view_of(&pod, "s", State::Running, 0);
     let starting = Health { started: false, ..FINE };
     let view = up(vec![sidecar.clone()]);
-    assert_eq!(plan_with(&pod, &view, &Memory::default(), starting, NOW), Plan::default());
+    assert_eq!(
+        plan_with(&pod, &view, &Memory::default(), starting, NOW),
+        Plan::default()
+    );
     assert_eq!(plan_of(&pod, &view).steps, [start("i", 0)]);
     let main = view_of(&pod, "a", State::Running, 0);
     let init = view_of(&pod, "i", State::Exited, 0);
     let ended = view_of(&pod, "s", State::Exited, 1);
-    assert_eq!(plan_of(&pod, &up(vec![ended, init.clone(), main])).steps, [start("s", 1)]);
+    assert_eq!(
+        plan_of(&pod, &up(vec![ended, init.clone(), main])).steps,
+        [start("s", 1)]
+    );
     let done = up(vec![sidecar, init, view_of(&pod, "a", State::Exited, 0)]);
     assert!(plan_of(&pod, &done).finished);
 }
@@ -185,7 +193,10 @@ fn unhealthy_and_changed_containers_are_killed() {
 #[test]
 fn a_lost_sandbox_is_replaced_and_everything_starts_again_in_it() {
     let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]}));
-    let mut view = up(vec![view_of(&pod, "i", State::Exited, 0), view_of(&pod, "a", State::Exited, 137)]);
+    let mut view = up(vec![
+        view_of(&pod, "i", State::Exited, 0),
+        view_of(&pod, "a", State::Exited, 137),
+    ]);
     view.sandboxes[0].ready = false;
     let expected = [
         Step::StopSandbox { id: "s0".to_owned() },
@@ -209,7 +220,10 @@ fn a_held_container_is_tried_when_its_time_has_come() {
     let mut memory = Memory::default();
     memory.failed("a", NOW, "CreateContainerConfigError", "no".to_owned(), true);
     let held = plan_with(&pod, &up(vec![]), &memory, FINE, NOW);
-    assert_eq!((held.steps, held.wake), (vec![], Some(NOW + SignedDuration::from_secs(1))));
+    assert_eq!(
+        (held.steps, held.wake),
+        (vec![], Some(NOW + SignedDuration::from_secs(1)))
+    );
     memory.objects_changed(NOW);
     assert_eq!(plan_with(&pod, &up(vec![]), &memory, FINE, NOW).steps, [start("a", 0)]);
 }
