@@ -35,6 +35,16 @@ pub struct ControllerManagerConfig {
     pub node_monitor_grace: Duration,
     /// The same for a node that never reported.
     pub node_startup_grace: Duration,
+    /// Nodes per second whose pods are moved away, in each zone.
+    pub node_eviction_rate: f64,
+    /// The same in a large zone of which much is down.
+    pub node_slow_eviction_rate: f64,
+    /// A zone of more nodes is large; in a smaller one of which much is down nothing is moved.
+    pub large_zone: usize,
+    /// Share of nodes from which much of a zone is down.
+    pub unhealthy_zone_threshold: f64,
+    /// How long a node may be missing before its pods go.
+    pub orphan_quarantine: Duration,
     /// Finished pods beyond this number are deleted, the oldest first. Zero: never.
     pub terminated_pod_threshold: usize,
 }
@@ -54,6 +64,11 @@ impl Default for ControllerManagerConfig {
             service_cidrs: Vec::new(),
             node_monitor_grace: Duration::from_secs(50),
             node_startup_grace: Duration::from_secs(60),
+            node_eviction_rate: 0.1,
+            node_slow_eviction_rate: 0.01,
+            large_zone: 50,
+            unhealthy_zone_threshold: 0.55,
+            orphan_quarantine: Duration::from_secs(40),
             terminated_pod_threshold: 12_500,
         }
     }

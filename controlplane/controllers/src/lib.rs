@@ -24,14 +24,21 @@ mod manager;
 mod names;
 mod namespace;
 mod nodeipam;
+mod nodelifecycle;
+mod nodettl;
 #[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;
+mod podgc;
 mod pods;
 mod replicaset;
 mod rootca;
 mod serviceaccount;
+mod storageprotection;
+mod tainteviction;
+mod taints;
 mod template;
+mod tokencleaner;
 
 pub use config::ControllerManagerConfig;
 pub use error::Error;

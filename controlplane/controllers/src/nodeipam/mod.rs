@@ -6,6 +6,7 @@
 
 mod ranges;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -26,6 +27,8 @@ struct NodeIpam {
     recorder: Recorder,
     /// One per family, in the order of the configuration.
     ranges: Mutex<Vec<Ranges>>,
+    /// Nodes that found nothing left.
+    waiting: Mutex<BTreeSet<ObjectKey>>,
 }
 
 /// Starts the controller, if the cluster has a range to give from.
@@ -46,13 +49,17 @@ pub(crate) fn start(cx: &Context) {
         nodes: cx.informer(),
         recorder: cx.runtime.recorder("cidrAllocator"),
         ranges: Mutex::new(config.cluster_cidrs.iter().map(of).collect()),
+        waiting: Mutex::default(),
     });
     let releasing = this.clone();
     Controller::new("node-ipam-controller", &cx.runtime)
         .workers(1)
         .watch_primary(&this.nodes)
-        .watch(&this.nodes, move |change, _| match change {
-            Change::Deleted(node) => releasing.release(node),
+        .watch(&this.nodes, move |change, add| match change {
+            Change::Deleted(node) => {
+                releasing.release(node);
+                std::mem::take(&mut *releasing.waiting.lock()).into_iter().for_each(add);
+            }
             Change::Added(node) | Change::Updated { new: node, .. } => releasing.occupy(node),
         })
         .run(move |key| {
@@ -99,7 +106,9 @@ impl NodeIpam {
             let text = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder
                 .event(node.as_ref(), EventKind::Normal, "CIDRNotAvailable", text);
-            return Err(Error::Invalid(format!("no pod range is left for node {}", key.name)));
+            let failure = Error::Invalid(format!("no pod range is left for node {}", key.name));
+            self.waiting.lock().insert(key);
+            return Err(failure);
         };
         let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
         let nodes: Api<Node> = Api::all(self.cx.client().clone());
