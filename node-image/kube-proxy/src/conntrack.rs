@@ -20,9 +20,22 @@ pub(crate) fn stale(old: &ServiceModel, new: &ServiceModel) -> BTreeSet<Stale> {
     let mut all = BTreeSet::new();
     for port in old.ports.iter().filter(|port| port.protocol == Protocol::Udp) {
         let now = new.ports.iter().find(|other| other.id == port.id);
-        let still: BTreeSet<_> = now.into_iter().flat_map(|port| port.internal.iter().chain(&port.external)).collect();
-        let destinations = || port.cluster_ips.iter().chain(&port.external_ips).chain(&port.load_balancer_ips);
-        for backend in port.internal.iter().chain(&port.external).filter(|backend| !still.contains(backend)) {
+        let still: BTreeSet<_> = now
+            .into_iter()
+            .flat_map(|port| port.internal.iter().chain(&port.external))
+            .collect();
+        let destinations = || {
+            port.cluster_ips
+                .iter()
+                .chain(&port.external_ips)
+                .chain(&port.load_balancer_ips)
+        };
+        for backend in port
+            .internal
+            .iter()
+            .chain(&port.external)
+            .filter(|backend| !still.contains(backend))
+        {
             all.extend(destinations().map(|address| Stale {
                 destination: address.to_string(),
                 backend: Some(backend.address.to_string()),
@@ -47,7 +60,12 @@ pub(crate) async fn forget(stale: &BTreeSet<Stale>) {
         if let Some(backend) = &flow.backend {
             command.args(["--dst-nat", backend]);
         }
-        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().await;
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .await;
         if let Err(error) = status {
             tracing::warn!(%error, "stale UDP flows stay until they time out: conntrack cannot be run");
             return;
@@ -67,7 +85,10 @@ mod tests {
     fn flows_to_backends_that_are_gone_are_forgotten() {
         let service = service(json!({"clusterIPs": ["10.96.0.1"], "ports": [{"port": 53, "protocol": "UDP"}]}));
         let slice = |addresses: &[&str]| {
-            let endpoints: Vec<_> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+            let endpoints: Vec<_> = addresses
+                .iter()
+                .map(|address| json!({"addresses": [address]}))
+                .collect();
             let value = json!({"addressType": "IPv4", "ports": [{"name": "", "port": 53, "protocol": "UDP"}], "endpoints": endpoints});
             std::sync::Arc::new(serde_json::from_value(value).unwrap_or_default())
         };

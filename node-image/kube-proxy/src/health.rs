@@ -46,7 +46,12 @@ impl HealthChecks {
                         backends: Arc::new(AtomicUsize::new(*backends)),
                         stop: CancellationToken::new(),
                     };
-                    tokio::spawn(serve(socket, service.clone(), listener.backends.clone(), listener.stop.clone()));
+                    tokio::spawn(serve(
+                        socket,
+                        service.clone(),
+                        listener.backends.clone(),
+                        listener.stop.clone(),
+                    ));
                     self.listeners.insert(*port, listener);
                 }
                 Err(error) => tracing::error!(service, port, %error, "cannot listen for health checks"),

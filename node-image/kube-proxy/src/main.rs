@@ -80,9 +80,17 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     let of = proxy.clone();
     health.add_live(
         "table",
-        Box::new(move || if of.is_healthy() { Ok(()) } else { Err("the table is not in step".to_owned()) }),
+        Arc::new(move || {
+            if of.is_healthy() {
+                Ok(())
+            } else {
+                Err("the table is not in step".to_owned())
+            }
+        }),
     );
-    let listener = TcpListener::bind(options.healthz_bind_address).await.context("listening for health checks")?;
+    let listener = TcpListener::bind(options.healthz_bind_address)
+        .await
+        .context("listening for health checks")?;
     serve_health(listener, health, Metrics::new(), &tasks);
     tracing::info!(node = options.hostname_override, address = ?options.node_ip, "kube-proxy started");
     tokio::select! {
@@ -99,7 +107,9 @@ async fn run(options: &Options) -> anyhow::Result<()> {
 /// The file with the client certificate, when it is in one.
 fn credential_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
     let mut users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
-    users.find_map(|user| user.client_certificate.as_ref()).map(PathBuf::from)
+    users
+        .find_map(|user| user.client_certificate.as_ref())
+        .map(PathBuf::from)
 }
 
 /// Ends when the file has changed; the supervisor starts the proxy again, and the rules stay meanwhile.

@@ -96,9 +96,15 @@ pub(crate) fn of_service(service: &Service, slices: &[impl AsRef<EndpointSlice>]
         return ServiceModel::default();
     }
     let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
-    let (external_local, internal_local) = (local(&spec.external_traffic_policy), local(&spec.internal_traffic_policy));
+    let (external_local, internal_local) = (
+        local(&spec.external_traffic_policy),
+        local(&spec.internal_traffic_policy),
+    );
     let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
-        let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+        let config = spec
+            .session_affinity_config
+            .as_ref()
+            .and_then(|config| config.client_ip.as_ref());
         let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(10_800);
         u32::try_from(seconds).unwrap_or(10_800)
     });
@@ -110,7 +116,12 @@ pub(crate) fn of_service(service: &Service, slices: &[impl AsRef<EndpointSlice>]
         };
         let name = port.name.as_deref().unwrap_or_default();
         let candidates = candidates(slices, name, protocol, node);
-        local_backends.extend(candidates.iter().filter(|c| c.local && c.ready).map(|c| c.backend.address));
+        local_backends.extend(
+            candidates
+                .iter()
+                .filter(|c| c.local && c.ready)
+                .map(|c| c.backend.address),
+        );
         ports.push(PortModel {
             id: format!(
                 "{}/{}:{name}",
@@ -122,7 +133,10 @@ pub(crate) fn of_service(service: &Service, slices: &[impl AsRef<EndpointSlice>]
             cluster_ips: cluster_ips.clone(),
             external_ips: addresses(spec.external_ips.iter().flatten()),
             load_balancer_ips: load_balancer_ips(service),
-            node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
+            node_port: port
+                .node_port
+                .and_then(|port| u16::try_from(port).ok())
+                .filter(|port| *port != 0),
             source_ranges: spec
                 .load_balancer_source_ranges
                 .iter()
@@ -136,7 +150,9 @@ pub(crate) fn of_service(service: &Service, slices: &[impl AsRef<EndpointSlice>]
             anywhere: !choose(&candidates, false).is_empty(),
         });
     }
-    let health_check = spec.health_check_node_port.filter(|_| external_local && spec.type_.as_deref() == Some("LoadBalancer"));
+    let health_check = spec
+        .health_check_node_port
+        .filter(|_| external_local && spec.type_.as_deref() == Some("LoadBalancer"));
     ServiceModel {
         ports,
         health_check: health_check
@@ -153,7 +169,9 @@ fn addresses<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<Ipv4Addr> {
 /// Addresses of load balancers whose packets arrive with that address. Source: KEP-1860.
 fn load_balancer_ips(service: &Service) -> Vec<Ipv4Addr> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+    let ingress = balancer
+        .into_iter()
+        .flat_map(|balancer| balancer.ingress.iter().flatten());
     ingress
         .filter(|ingress| ingress.ip_mode.as_deref().unwrap_or("VIP") == "VIP")
         .filter_map(|ingress| ingress.ip.as_ref()?.parse().ok())
@@ -162,17 +180,23 @@ fn load_balancer_ips(service: &Service) -> Vec<Ipv4Addr> {
 
 fn candidates(slices: &[impl AsRef<EndpointSlice>], port: &str, protocol: Protocol, node: &str) -> Vec<Candidate> {
     let mut all = Vec::new();
-    for slice in slices.iter().map(AsRef::as_ref).filter(|slice| slice.address_type == "IPv4") {
+    for slice in slices
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|slice| slice.address_type == "IPv4")
+    {
         let Some(number) = slice
             .ports
             .iter()
             .flatten()
-            .filter(|p| p.name.as_deref().unwrap_or_default() == port && Protocol::of(p.protocol.as_deref()) == Some(protocol))
+            .filter(|p| {
+                p.name.as_deref().unwrap_or_default() == port && Protocol::of(p.protocol.as_deref()) == Some(protocol)
+            })
             .find_map(|p| u16::try_from(p.port?).ok())
         else {
             continue;
         };
-        for endpoint in &slice.endpoints {
+        for endpoint in slice.endpoints.iter().flatten() {
             all.extend(candidate(endpoint, number, node));
         }
     }
@@ -199,7 +223,11 @@ fn candidate(endpoint: &SliceEndpoint, port: u16, node: &str) -> Option<Candidat
 fn choose(candidates: &[Candidate], local: bool) -> Vec<Backend> {
     let here = || candidates.iter().filter(move |candidate| !local || candidate.local);
     let ready: Vec<Backend> = here().filter(|c| c.ready).map(|c| c.backend).collect();
-    if ready.is_empty() { here().filter(|c| c.serving).map(|c| c.backend).collect() } else { ready }
+    if ready.is_empty() {
+        here().filter(|c| c.serving).map(|c| c.backend).collect()
+    } else {
+        ready
+    }
 }
 
 #[cfg(test)]
@@ -240,7 +268,7 @@ pub(crate) mod tests {
             "clusterIPs": ["10.96.0.1"], "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000,
             "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}],
         }));
-        let on = |node: &str| of_service(&service, &[slice.clone()], node);
+        let on = |node: &str| of_service(&service, std::slice::from_ref(&slice), node);
         let n1 = on("n1");
         assert_eq!(backends(&n1.ports[0].internal), ["10.0.0.1:8080", "10.0.0.2:8080"]);
         assert_eq!(backends(&n1.ports[0].external), ["10.0.0.1:8080"]);
@@ -268,6 +296,9 @@ pub(crate) mod tests {
         assert_eq!(port.load_balancer_ips, [Ipv4Addr::new(192, 0, 2, 7)]);
         assert_eq!((port.affinity, port.anywhere), (Some(10_800), false));
         service.spec = serde_json::from_value(json!({"clusterIPs": ["None"]})).ok();
-        assert_eq!(of_service(&service, &Vec::<Arc<EndpointSlice>>::new(), "n"), ServiceModel::default());
+        assert_eq!(
+            of_service(&service, &Vec::<Arc<EndpointSlice>>::new(), "n"),
+            ServiceModel::default()
+        );
     }
 }

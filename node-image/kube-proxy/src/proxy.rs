@@ -68,7 +68,10 @@ impl Dirty {
 
 fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
     let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
-    Some(ObjectKey::new(slice.metadata.namespace.clone().unwrap_or_default(), name))
+    Some(ObjectKey::new(
+        slice.metadata.namespace.clone().unwrap_or_default(),
+        name,
+    ))
 }
 
 impl Proxy {
@@ -76,7 +79,9 @@ impl Proxy {
     pub fn start(config: ProxyConfig, client: Client, tasks: &Tasks) -> Self {
         let informers = Informers::new(client, tasks.clone());
         let (services, slices): (Informer<Service>, Informer<EndpointSlice>) = (informers.of(), informers.of());
-        slices.add_index("service", |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect());
+        slices.add_index("service", |slice| {
+            service_of(slice).map(|key| key.to_string()).into_iter().collect()
+        });
         let dirty = Arc::new(Dirty::default());
         let changed = dirty.clone();
         services.on_change(move |change| changed.add(ObjectKey::of(change.object().as_ref())));
@@ -159,7 +164,13 @@ impl Worker {
         self.dirty.keys.lock().clear();
         let shared = Shared {
             cluster_cidr: self.config.cluster_cidr.to_string(),
-            local_addresses: self.config.local_addresses.iter().filter(|a| a.is_ipv4()).map(ToString::to_string).collect(),
+            local_addresses: self
+                .config
+                .local_addresses
+                .iter()
+                .filter(|a| a.is_ipv4())
+                .map(ToString::to_string)
+                .collect(),
         };
         let mut script = render::base(&shared);
         let mut current = HashMap::new();

@@ -168,7 +168,11 @@ fn external(port: &PortModel, rules: &mut Rules) {
             rules.element("no-endpoint-services", key(address, port), Some(verdict.clone()));
         }
         if let Some(number) = port.node_port {
-            rules.element("no-endpoint-nodeports", format!("{} . {number}", port.protocol.name()), Some(verdict));
+            rules.element(
+                "no-endpoint-nodeports",
+                format!("{} . {number}", port.protocol.name()),
+                Some(verdict),
+            );
         }
         return;
     }
@@ -191,7 +195,10 @@ fn external(port: &PortModel, rules: &mut Rules) {
     } else {
         let ranges: Vec<String> = port.source_ranges.iter().map(ToString::to_string).collect();
         let firewall = name("firewall", port, "");
-        let list = vec![format!("ip saddr {{ {} }} goto {chain}", ranges.join(", ")), "drop".to_owned()];
+        let list = vec![
+            format!("ip saddr {{ {} }} goto {chain}", ranges.join(", ")),
+            "drop".to_owned(),
+        ];
         rules.chains.insert(firewall.clone(), list);
         firewall
     };
@@ -223,7 +230,11 @@ fn balance(port: &PortModel, backends: &[Backend], rules: &mut Rules) -> Vec<Str
         rules.chains.insert(chain.clone(), steps);
         picks.push(format!("{index} : goto {chain}"));
     }
-    list.push(format!("numgen random mod {} vmap {{ {} }}", backends.len(), picks.join(", ")));
+    list.push(format!(
+        "numgen random mod {} vmap {{ {} }}",
+        backends.len(),
+        picks.join(", ")
+    ));
     list
 }
 
@@ -231,9 +242,66 @@ fn balance(port: &PortModel, backends: &[Backend], rules: &mut Rules) -> Vec<Str
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{Rules, Shared, base};
     use crate::model::of_service;
     use crate::model::tests::{service as new_service, slice};
+
+    #[test]
+    fn the_kernel_takes_it_and_every_change_of_it() -> Result<(), Box<dyn std::error::Error>> {
+        let shared = Shared {
+            cluster_cidr: "10.244.0.0/16".to_owned(),
+            local_addresses: vec!["10.96.0.10".to_owned()],
+        };
+        let spec = |affinity: &str, policy: &str| {
+            new_service(json!({
+                "clusterIPs": ["10.96.0.1"], "externalIPs": ["192.0.2.1"], "type": "LoadBalancer",
+                "sessionAffinity": affinity, "externalTrafficPolicy": policy, "healthCheckNodePort": 31000,
+                "loadBalancerSourceRanges": ["198.51.100.0/24", "203.0.113.0/24"],
+                "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}],
+            }))
+        };
+        let balanced = |mut service: minato_api::k8s::core::v1::Service| -> Result<_, serde_json::Error> {
+            service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}))?;
+            Ok(service)
+        };
+        let two =
+            json!([{"addresses": ["10.244.0.1"], "nodeName": "n"}, {"addresses": ["10.244.1.1"], "nodeName": "o"}]);
+        let states = [
+            Rules::default(),
+            super::service(&of_service(
+                &balanced(spec("None", "Cluster"))?,
+                &[slice(two.clone())],
+                "n",
+            )),
+            super::service(&of_service(&balanced(spec("ClientIP", "Local"))?, &[slice(two)], "n")),
+            super::service(&of_service(&balanced(spec("None", "Local"))?, &[slice(json!([]))], "n")),
+            Rules::default(),
+        ];
+        // Each state follows from the one before, and all of it can be written anew over what is there.
+        let mut scripts = vec![base(&shared)];
+        scripts.extend(
+            states
+                .windows(2)
+                .map(|pair| crate::table::difference(&pair[0], &pair[1])),
+        );
+        scripts.push(base(&shared) + &crate::table::difference(&Rules::default(), &states[2]));
+        let directory = tempfile::tempdir()?;
+        let mut command = String::from("set -e\n");
+        for (index, script) in scripts.iter().enumerate() {
+            let path = directory.path().join(index.to_string());
+            std::fs::write(&path, script)?;
+            command += &format!("nft -f {}\n", path.display());
+        }
+        command += "nft list table ip minato-proxy";
+        let output = std::process::Command::new("unshare")
+            .args(["-n", "sh", "-c", &command])
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("10.96.0.1 . tcp . 80 : goto service-"), "{text}");
+        assert!(text.contains("dnat to 10.244.1.1:8080"), "{text}");
+        Ok(())
+    }
 
     #[test]
     fn a_service_is_a_few_elements_and_a_chain_per_backend() {
@@ -243,11 +311,26 @@ mod tests {
         }));
         let rules = super::service(&of_service(&service, &[slice], "n"));
         let keys: Vec<String> = rules.elements.keys().map(|(map, key)| format!("{map} {key}")).collect();
-        assert_eq!(keys, ["cluster-ips 10.96.0.1", "service-ips 10.96.0.1 . tcp . 80", "service-nodeports tcp . 30080"]);
+        assert_eq!(
+            keys,
+            [
+                "cluster-ips 10.96.0.1",
+                "service-ips 10.96.0.1 . tcp . 80",
+                "service-nodeports tcp . 30080"
+            ]
+        );
         // One to balance, one for the outside, one per backend.
         assert_eq!(rules.chains.len(), 4);
-        let balancing = rules.chains.iter().find(|(name, _)| name.starts_with("service-")).map(|(_, list)| list.join("\n"));
-        assert!(balancing.unwrap_or_default().contains("numgen random mod 2 vmap { 0 : goto endpoint-"));
+        let balancing = rules
+            .chains
+            .iter()
+            .find(|(name, _)| name.starts_with("service-"))
+            .map(|(_, list)| list.join("\n"));
+        assert!(
+            balancing
+                .unwrap_or_default()
+                .contains("numgen random mod 2 vmap { 0 : goto endpoint-")
+        );
     }
 
     #[test]
@@ -256,7 +339,13 @@ mod tests {
         let rules = super::service(&of_service(&service, &[slice(json!([]))], "n"));
         assert!(rules.chains.is_empty());
         let refused = |map: &str, key: &str| rules.elements.get(&(map.to_owned(), key.to_owned())).cloned().flatten();
-        assert_eq!(refused("no-endpoint-services", "10.96.0.1 . tcp . 80").as_deref(), Some("goto refuse"));
-        assert_eq!(refused("no-endpoint-nodeports", "tcp . 30080").as_deref(), Some("goto refuse"));
+        assert_eq!(
+            refused("no-endpoint-services", "10.96.0.1 . tcp . 80").as_deref(),
+            Some("goto refuse")
+        );
+        assert_eq!(
+            refused("no-endpoint-nodeports", "tcp . 30080").as_deref(),
+            Some("goto refuse")
+        );
     }
 }

@@ -61,11 +61,18 @@ pub(crate) fn difference(old: &Rules, new: &Rules) -> String {
             continue;
         }
         match verdict {
-            Some(verdict) => line(&mut out, format_args!("add element ip {TABLE} {map} {{ {key} : {verdict} }}")),
+            Some(verdict) => line(
+                &mut out,
+                format_args!("add element ip {TABLE} {map} {{ {key} : {verdict} }}"),
+            ),
             None => line(&mut out, format_args!("add element ip {TABLE} {map} {{ {key} }}")),
         }
     }
-    let gone: BTreeSet<&String> = old.chains.keys().filter(|name| !new.chains.contains_key(*name)).collect();
+    let gone: BTreeSet<&String> = old
+        .chains
+        .keys()
+        .filter(|name| !new.chains.contains_key(*name))
+        .collect();
     // Emptied before any is deleted: they refer to one another.
     for name in &gone {
         line(&mut out, format_args!("flush chain ip {TABLE} {name}"));
@@ -86,7 +93,9 @@ mod tests {
     fn rules(chains: &[(&str, &[&str])], elements: &[(&str, &str)]) -> Rules {
         let mut rules = Rules::default();
         for (name, list) in chains {
-            rules.chains.insert((*name).to_owned(), list.iter().map(|r| (*r).to_owned()).collect());
+            rules
+                .chains
+                .insert((*name).to_owned(), list.iter().map(|r| (*r).to_owned()).collect());
         }
         for (key, verdict) in elements {
             rules.element("m", (*key).to_owned(), Some((*verdict).to_owned()));
