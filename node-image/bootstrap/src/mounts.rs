@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// Where an instance sees what it was given, whatever path that has outside.
 const STATE: &str = "/run/minato/state";
@@ -75,6 +75,9 @@ pub(crate) fn make(state: &Path, images: Option<&Path>) -> anyhow::Result<Mounte
     let shared = MsFlags::MS_SHARED;
     mount(None::<&str>, "/var/lib/kubelet", None::<&str>, shared, None::<&str>)
         .context("sharing the kubelet's mounts")?;
+    // Runtimes find cgroups by the list of mounts, in which what is only covered still is: exec would look for a
+    // container's groups where they cannot be seen.
+    umount2("/sys", MntFlags::MNT_DETACH).context("detaching /sys")?;
     fresh("sysfs", "/sys", "")?;
     cgroups()?;
     network()?;
@@ -91,21 +94,23 @@ fn cgroups() -> anyhow::Result<()> {
     let first: Vec<&str> = own
         .lines()
         .filter_map(|line| line.split(':').nth(1))
-        .filter(|controllers| !controllers.is_empty() && !controllers.starts_with("name="))
+        .filter(|controllers| !controllers.is_empty())
         .collect();
-    if first.is_empty() {
+    if first.iter().all(|controllers| controllers.starts_with("name=")) {
         return fresh("cgroup2", "/sys/fs/cgroup", "");
     }
     fresh("tmpfs", "/sys/fs/cgroup", "mode=755")?;
     for controllers in first {
-        let to = format!("/sys/fs/cgroup/{controllers}");
+        let name = controllers.strip_prefix("name=");
+        let to = format!("/sys/fs/cgroup/{}", name.unwrap_or(controllers));
+        let options = name.map_or_else(|| controllers.to_owned(), |name| format!("none,name={name}"));
         directory(&to)?;
         mount(
             Some("cgroup"),
             to.as_str(),
             Some("cgroup"),
             MsFlags::empty(),
-            Some(controllers),
+            Some(options.as_str()),
         )
         .with_context(|| format!("mounting the cgroup controllers {controllers}"))?;
     }
