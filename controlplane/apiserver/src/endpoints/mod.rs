@@ -12,6 +12,7 @@ pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod patch;
 pub(crate) mod pipeline;
+mod requester;
 pub(crate) mod selection;
 pub(crate) mod transaction;
 pub(crate) mod update;
