@@ -146,8 +146,14 @@ mod tests {
     #[test]
     fn the_first_known_protocol_wins() {
         let name = |offered: &[&str]| negotiate(offered.iter().copied()).map(|p| p.name());
-        assert_eq!(name(&["v5.channel.k8s.io", "v4.channel.k8s.io"]), Some("v5.channel.k8s.io"));
-        assert_eq!(name(&["x", "v4.base64.channel.k8s.io"]), Some("v4.base64.channel.k8s.io"));
+        assert_eq!(
+            name(&["v5.channel.k8s.io", "v4.channel.k8s.io"]),
+            Some("v5.channel.k8s.io")
+        );
+        assert_eq!(
+            name(&["x", "v4.base64.channel.k8s.io"]),
+            Some("v4.base64.channel.k8s.io")
+        );
         assert_eq!(name(&[]), Some(""));
         assert_eq!(name(&["x"]), None);
     }
@@ -164,15 +170,24 @@ mod tests {
             Incoming::Close(Channel::Stdin)
         );
         for nothing in [&b""[..], b"\xff", b"\xff\x09", b"\x09x"] {
-            assert_eq!(v5.decode(Message::Binary(Bytes::copy_from_slice(nothing))), Incoming::Nothing);
+            assert_eq!(
+                v5.decode(Message::Binary(Bytes::copy_from_slice(nothing))),
+                Incoming::Nothing
+            );
         }
-        assert_eq!(v5.encode(Channel::Stderr, b"e"), Message::Binary(Bytes::from_static(b"\x02e")));
+        assert_eq!(
+            v5.encode(Channel::Stderr, b"e"),
+            Message::Binary(Bytes::from_static(b"\x02e"))
+        );
     }
 
     #[test]
     fn only_version_five_closes_a_channel() {
         let v4 = negotiate(["v4.channel.k8s.io"]).unwrap();
-        assert_eq!(v4.decode(Message::Binary(Bytes::from_static(b"\xff\x00"))), Incoming::Nothing);
+        assert_eq!(
+            v4.decode(Message::Binary(Bytes::from_static(b"\xff\x00"))),
+            Incoming::Nothing
+        );
     }
 
     #[test]

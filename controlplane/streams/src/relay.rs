@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use futures::{SinkExt, StreamExt};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -14,11 +14,23 @@ use crate::remote_command::{LINGER, PING_EVERY};
 /// Bytes that are carried at once.
 const CHUNK: usize = 32 * 1024;
 
-/// Carries both directions until both have ended, or one has failed.
-pub async fn relay(mut a: impl Stream, mut b: impl Stream) {
-    if let Err(error) = tokio::io::copy_bidirectional_with_sizes(&mut a, &mut b, CHUNK, CHUNK).await {
-        tracing::debug!(%error, "a relayed connection broke");
+/// Carries both directions until both have ended. When one side takes no more, what it has said still arrives.
+pub async fn relay(a: impl Stream, b: impl Stream) {
+    let (from_a, to_a) = tokio::io::split(a);
+    let (from_b, to_b) = tokio::io::split(b);
+    tokio::join!(one_way(from_a, to_b), one_way(from_b, to_a));
+}
+
+async fn one_way(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    let mut buffer = BytesMut::with_capacity(CHUNK);
+    while let Ok(1..) = from.read_buf(&mut buffer).await {
+        let written = async { to.write_all(&buffer).await.is_ok() && to.flush().await.is_ok() };
+        if !written.await {
+            return;
+        }
+        buffer.clear();
     }
+    let _ = to.shutdown().await;
 }
 
 /// Carries the bytes of a connection inside the binary messages of a WebSocket, whose boundaries mean nothing: the
@@ -34,8 +46,11 @@ pub async fn relay_websocket<S: Stream>(socket: WebSocketStream<S>, backend: imp
                 Message::Close(_) => break,
                 _ => continue,
             };
-            if writer.write_all(&bytes).await.is_err() {
-                return;
+            // Without the flush, TLS may keep the last bytes.
+            let written = async { writer.write_all(&bytes).await.is_ok() && writer.flush().await.is_ok() };
+            if !written.await {
+                // The backend takes no more and will end by itself; what it still says is for the client.
+                std::future::pending::<()>().await;
             }
         }
         // The client is gone: so is the backend's reason to go on.

@@ -132,13 +132,17 @@ async fn within<T>(what: &'static str, step: impl Future<Output = T>) -> Result<
 /// Connects, proves who we are, and has the connection upgraded.
 async fn dial(config: &AgentConfig, tls: Arc<ClientConfig>) -> Result<Upgraded, AttemptError> {
     let name = server_name(config)?;
-    let stream = within("connecting", TcpStream::connect(&config.server)).await?.map_err(AttemptError::Dial)?;
+    let stream = within("connecting", TcpStream::connect(&config.server))
+        .await?
+        .map_err(AttemptError::Dial)?;
     stream.set_nodelay(true).map_err(AttemptError::Dial)?;
     let mut tls = ClientConfig::clone(&tls);
     // Only HTTP/1.1 connections can be upgraded.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let connector = TlsConnector::from(Arc::new(tls));
-    let stream = within("TLS", connector.connect(name, stream)).await?.map_err(AttemptError::Tls)?;
+    let stream = within("TLS", connector.connect(name, stream))
+        .await?
+        .map_err(AttemptError::Tls)?;
     let (mut requests, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.uri_mut() = http::Uri::from_static(TUNNEL_PATH);
@@ -164,9 +168,16 @@ async fn dial(config: &AgentConfig, tls: Arc<ClientConfig>) -> Result<Upgraded, 
 }
 
 fn server_name(config: &AgentConfig) -> Result<ServerName<'static>, AttemptError> {
-    let host = config.server.rsplit_once(':').map_or(config.server.as_str(), |(host, _)| host);
+    let host = config
+        .server
+        .rsplit_once(':')
+        .map_or(config.server.as_str(), |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let name = if config.server_name.is_empty() { host } else { &config.server_name };
+    let name = if config.server_name.is_empty() {
+        host
+    } else {
+        &config.server_name
+    };
     ServerName::try_from(name.to_owned()).map_err(|_| AttemptError::Name(name.to_owned()))
 }
 
@@ -188,23 +199,20 @@ async fn serve(tunnel: Upgraded, config: &mut AgentConfig, tasks: &Tasks) -> boo
             .initial_connection_window_size(TUNNEL_WINDOW)
             .serve_connection(tunnel, service),
     );
-    loop {
-        tokio::select! {
-            ended = &mut connection => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a tunnel broke");
-                }
-                return false;
-            }
-            changed = config.tls.changed() => {
-                if changed.is_err() {
-                    // Nobody will rotate any more; the tunnel serves on.
-                    let _ = connection.await;
-                    return false;
-                }
-                break;
-            }
+    let rotated = async {
+        if config.tls.changed().await.is_err() {
+            // Nobody will rotate any more; the tunnel serves on.
+            std::future::pending::<()>().await;
         }
+    };
+    tokio::select! {
+        ended = &mut connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a tunnel broke");
+            }
+            return false;
+        }
+        () = rotated => {}
     }
     connection.as_mut().graceful_shutdown();
     tasks.spawn("tunnel-drain", async move {
@@ -252,7 +260,9 @@ async fn resolve(host: &str, port: Option<u16>) -> Result<Vec<SocketAddr>, Strin
     let port = port.ok_or_else(|| "no port".to_owned())?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let found = tokio::time::timeout(DIAL_TIMEOUT, tokio::net::lookup_host((host, port))).await;
-    let found = found.map_err(|_| "resolving timed out".to_owned())?.map_err(|e| e.to_string())?;
+    let found = found
+        .map_err(|_| "resolving timed out".to_owned())?
+        .map_err(|e| e.to_string())?;
     let allowed: Vec<SocketAddr> = found.filter(|address| is_allowed(address.ip())).collect();
     if allowed.is_empty() {
         return Err(format!("{host} is not an address that may be dialled"));

@@ -37,6 +37,9 @@ impl Egress for PlainEgress {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "timed out".to_owned(),
         };
-        Err(EgressError::Refused { target: address, reason })
+        Err(EgressError::Refused {
+            target: address,
+            reason,
+        })
     }
 }

@@ -77,8 +77,15 @@ impl TunnelServer {
 
     fn of(&self, node: &str) -> Result<Tunnel, EgressError> {
         let tunnels = self.tunnels.read();
-        let newest = tunnels.get(node).into_iter().flatten().rev().find(|t| !t.requests.is_closed());
-        newest.cloned().ok_or_else(|| EgressError::NoTunnel(format!("node {node:?}")))
+        let newest = tunnels
+            .get(node)
+            .into_iter()
+            .flatten()
+            .rev()
+            .find(|t| !t.requests.is_closed());
+        newest
+            .cloned()
+            .ok_or_else(|| EgressError::NoTunnel(format!("node {node:?}")))
     }
 
     /// Tunnels of several nodes, each time beginning with another.
@@ -93,7 +100,11 @@ impl TunnelServer {
             let start = self.next_node.fetch_add(1, Ordering::Relaxed) % newest.len();
             newest.rotate_left(start);
         }
-        newest.into_iter().take(ATTEMPTS).map(|(_, tunnel)| tunnel.clone()).collect()
+        newest
+            .into_iter()
+            .take(ATTEMPTS)
+            .map(|(_, tunnel)| tunnel.clone())
+            .collect()
     }
 }
 
@@ -183,7 +194,10 @@ fn refused(target: &Target, reason: String) -> EgressError {
 
 /// Opens one stream.
 async fn open(mut tunnel: Tunnel, authority: &str) -> Result<Box<dyn Stream>, String> {
-    let uri = Uri::builder().authority(authority).build().map_err(|_| "not a host and port".to_owned())?;
+    let uri = Uri::builder()
+        .authority(authority)
+        .build()
+        .map_err(|_| "not a host and port".to_owned())?;
     let mut request = Request::new(Empty::new());
     *request.method_mut() = Method::CONNECT;
     *request.uri_mut() = uri;

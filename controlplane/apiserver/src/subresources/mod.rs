@@ -43,7 +43,9 @@ pub(crate) async fn dispatch(
         "eviction" if creates => eviction::create(server, request, target).await,
         "token" if creates => token::create(server, request, target).await,
         "binding" | "eviction" | "token" => Err(ApiError::method_not_allowed()),
-        _ => node::dispatch(server, request, target).await.unwrap_or_else(|| Err(ApiError::no_such_path())),
+        _ => node::dispatch(server, request, target)
+            .await
+            .unwrap_or_else(|| Err(ApiError::no_such_path())),
     }
 }
 

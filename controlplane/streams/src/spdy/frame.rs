@@ -38,17 +38,49 @@ pub enum FrameError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields named as in the draft")]
 pub enum Frame {
-    Data { stream: u32, fin: bool, data: Bytes },
-    SynStream { stream: u32, fin: bool, priority: u8, headers: Headers },
-    SynReply { stream: u32, fin: bool, headers: Headers },
-    RstStream { stream: u32, status: u32 },
-    Settings { entries: Vec<(u32, u32)> },
-    Ping { id: u32 },
-    GoAway { last_good: u32, status: u32 },
-    Headers { stream: u32, fin: bool, headers: Headers },
-    WindowUpdate { stream: u32, delta: u32 },
+    Data {
+        stream: u32,
+        fin: bool,
+        data: Bytes,
+    },
+    SynStream {
+        stream: u32,
+        fin: bool,
+        priority: u8,
+        headers: Headers,
+    },
+    SynReply {
+        stream: u32,
+        fin: bool,
+        headers: Headers,
+    },
+    RstStream {
+        stream: u32,
+        status: u32,
+    },
+    Settings {
+        entries: Vec<(u32, u32)>,
+    },
+    Ping {
+        id: u32,
+    },
+    GoAway {
+        last_good: u32,
+        status: u32,
+    },
+    Headers {
+        stream: u32,
+        fin: bool,
+        headers: Headers,
+    },
+    WindowUpdate {
+        stream: u32,
+        delta: u32,
+    },
     /// A control frame of a type that the draft says to ignore.
-    Unknown { kind: u16 },
+    Unknown {
+        kind: u16,
+    },
 }
 
 /// Makes bytes of frames. Header blocks depend on those before them, so frames must be sent in the order of encoding.
@@ -83,7 +115,12 @@ impl Encoder {
                 out.put_slice(data);
                 return Ok(());
             }
-            Frame::SynStream { stream, fin, priority, headers } => {
+            Frame::SynStream {
+                stream,
+                fin,
+                priority,
+                headers,
+            } => {
                 body.put_u32(stream & LOW_31);
                 body.put_u32(0);
                 body.put_u8(priority << 5);
@@ -184,7 +221,11 @@ impl<R: AsyncRead + Unpin> Decoder<R> {
         self.reader.read_exact(&mut body).await?;
         let body = body.freeze();
         if !is_control {
-            return Ok(Some(Frame::Data { stream: first, fin, data: body }));
+            return Ok(Some(Frame::Data {
+                stream: first,
+                fin,
+                data: body,
+            }));
         }
         if (first & LOW_31) >> 16 != u32::from(VERSION) {
             return Err(FrameError::Malformed("a frame of another version"));
@@ -192,21 +233,43 @@ impl<R: AsyncRead + Unpin> Decoder<R> {
         self.control((first & 0xffff) as u16, fin, body).map(Some)
     }
 
+    /// Reads to the end of the connection and looks at nothing.
+    pub(super) async fn discard(&mut self) {
+        let _ = tokio::io::copy(&mut self.reader, &mut tokio::io::sink()).await;
+    }
+
     fn control(&mut self, kind: u16, fin: bool, mut body: Bytes) -> Result<Frame, FrameError> {
-        let mut number = || body.try_get_u32().map_err(|_| FrameError::Malformed("a control frame is cut short"));
+        let mut number = || {
+            body.try_get_u32()
+                .map_err(|_| FrameError::Malformed("a control frame is cut short"))
+        };
         Ok(match kind {
             1 => {
                 let stream = number()? & LOW_31;
                 number()?;
-                let priority = body.try_get_u16().map_err(|_| FrameError::Malformed("a control frame is cut short"))?;
+                let priority = body
+                    .try_get_u16()
+                    .map_err(|_| FrameError::Malformed("a control frame is cut short"))?;
                 let headers = self.headers.decode(&body)?;
-                Frame::SynStream { stream, fin, priority: (priority >> 13) as u8, headers }
+                Frame::SynStream {
+                    stream,
+                    fin,
+                    priority: (priority >> 13) as u8,
+                    headers,
+                }
             }
             2 => {
                 let stream = number()? & LOW_31;
-                Frame::SynReply { stream, fin, headers: self.headers.decode(&body)? }
+                Frame::SynReply {
+                    stream,
+                    fin,
+                    headers: self.headers.decode(&body)?,
+                }
             }
-            3 => Frame::RstStream { stream: number()? & LOW_31, status: number()? },
+            3 => Frame::RstStream {
+                stream: number()? & LOW_31,
+                status: number()?,
+            },
             4 => {
                 let count = number()?;
                 let mut entries = Vec::new();
@@ -216,12 +279,22 @@ impl<R: AsyncRead + Unpin> Decoder<R> {
                 Frame::Settings { entries }
             }
             6 => Frame::Ping { id: number()? },
-            7 => Frame::GoAway { last_good: number()? & LOW_31, status: number()? },
+            7 => Frame::GoAway {
+                last_good: number()? & LOW_31,
+                status: number()?,
+            },
             8 => {
                 let stream = number()? & LOW_31;
-                Frame::Headers { stream, fin, headers: self.headers.decode(&body)? }
+                Frame::Headers {
+                    stream,
+                    fin,
+                    headers: self.headers.decode(&body)?,
+                }
             }
-            9 => Frame::WindowUpdate { stream: number()? & LOW_31, delta: number()? & LOW_31 },
+            9 => Frame::WindowUpdate {
+                stream: number()? & LOW_31,
+                delta: number()? & LOW_31,
+            },
             kind => Frame::Unknown { kind },
         })
     }

@@ -139,7 +139,9 @@ fn parse(mut plain: Bytes) -> Result<Headers, FrameError> {
 }
 
 fn number(plain: &mut Bytes) -> Result<usize, FrameError> {
-    let number = plain.try_get_u32().map_err(|_| FrameError::Malformed("a header block is cut short"))?;
+    let number = plain
+        .try_get_u32()
+        .map_err(|_| FrameError::Malformed("a header block is cut short"))?;
     usize::try_from(number).map_err(|_| FrameError::Malformed("a header block is cut short"))
 }
 
@@ -192,9 +194,15 @@ mod tests {
 
     #[test]
     fn a_small_block_must_not_become_a_large_one() {
-        let block = HeaderEncoder::new().unwrap().encode(&pairs(&[("x", &"a".repeat(1 << 20))])).unwrap();
+        let block = HeaderEncoder::new()
+            .unwrap()
+            .encode(&pairs(&[("x", &"a".repeat(1 << 20))]))
+            .unwrap();
         assert!(block.len() < 32 * 1024);
-        assert!(matches!(HeaderDecoder::new().decode(&block), Err(FrameError::TooLarge(_))));
+        assert!(matches!(
+            HeaderDecoder::new().decode(&block),
+            Err(FrameError::TooLarge(_))
+        ));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::frame::{Decoder, Encoder, Frame, FrameError};
 use super::headers::Headers;
 use crate::Stream;
+use crate::remote_command::LINGER;
 
 /// Frames of one stream that wait to be read.
 const UNREAD: usize = 16;
@@ -152,10 +153,18 @@ impl Session {
     /// The peer refuses, or the connection ends.
     pub async fn open(&self, headers: &[(&str, &str)]) -> Result<SpdyStream, SessionError> {
         let id = self.inner.next_id.fetch_add(2, Ordering::Relaxed);
-        let headers: Headers = headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let headers: Headers = headers
+            .iter()
+            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+            .collect();
         let (reply, replied) = oneshot::channel();
         let stream = self.inner.add(id, headers.clone(), Some(reply));
-        let syn = Frame::SynStream { stream: id, fin: false, priority: 0, headers };
+        let syn = Frame::SynStream {
+            stream: id,
+            fin: false,
+            priority: 0,
+            headers,
+        };
         self.inner.send(syn).await?;
         tokio::select! {
             () = self.inner.closed.cancelled() => Err(SessionError::Closed),
@@ -188,8 +197,17 @@ impl Inner {
         self.streams.lock().insert(id, entry);
         SpdyStream {
             headers,
-            writer: WriteHalf { id, reset, inner: self.clone() },
-            reader: ReadHalf { id, unread, finished: false, inner: self.clone() },
+            writer: WriteHalf {
+                id,
+                reset,
+                inner: self.clone(),
+            },
+            reader: ReadHalf {
+                id,
+                unread,
+                finished: false,
+                inner: self.clone(),
+            },
         }
     }
 
@@ -235,7 +253,11 @@ impl WriteHalf {
                 return Err(SessionError::Reset(CANCEL));
             }
             let piece = data.split_to(data.len().min(CHUNK));
-            let frame = Frame::Data { stream: self.id, fin: false, data: piece };
+            let frame = Frame::Data {
+                stream: self.id,
+                fin: false,
+                data: piece,
+            };
             self.inner.send(frame).await?;
         }
         Ok(())
@@ -246,7 +268,11 @@ impl WriteHalf {
     /// # Errors
     /// The connection has ended.
     pub async fn finish(self) -> Result<(), SessionError> {
-        let frame = Frame::Data { stream: self.id, fin: true, data: Bytes::new() };
+        let frame = Frame::Data {
+            stream: self.id,
+            fin: true,
+            data: Bytes::new(),
+        };
         self.inner.send(frame).await
     }
 }
@@ -283,7 +309,8 @@ impl Drop for WriteHalf {
     }
 }
 
-/// Sends what is queued until the queue is gone or the session closed.
+/// Sends what is queued until the queue is gone or the session closed. A write is never given up half-way, or the peer
+/// would see half a frame.
 async fn write(
     mut writer: impl AsyncWrite + Unpin,
     mut encoder: Encoder,
@@ -291,45 +318,61 @@ async fn write(
     closed: CancellationToken,
 ) {
     let mut buffer = BytesMut::new();
-    let work = async {
-        while let Some(frame) = queue.recv().await {
-            let mut next = Some(frame);
-            while let Some(frame) = next {
-                if let Err(error) = encoder.encode(&frame, &mut buffer) {
-                    tracing::debug!(%error, "a SPDY frame cannot be made");
-                    return;
-                }
-                next = if buffer.len() < 2 * CHUNK { queue.try_recv().ok() } else { None };
+    loop {
+        // What was handed over before the end, such as the last bytes of a stream, still goes out.
+        let mut next = tokio::select! {
+            biased;
+            frame = queue.recv() => frame,
+            () = closed.cancelled() => None,
+        };
+        while let Some(frame) = next {
+            if let Err(error) = encoder.encode(&frame, &mut buffer) {
+                tracing::debug!(%error, "a SPDY frame cannot be made");
+                break;
             }
-            if writer.write_all(&buffer).await.is_err() || writer.flush().await.is_err() {
-                return;
-            }
-            buffer.clear();
+            next = if buffer.len() < 2 * CHUNK {
+                queue.try_recv().ok()
+            } else {
+                None
+            };
         }
-    };
-    closed.run_until_cancelled(work).await;
-    closed.cancel();
-    // Frames that were handed over before the end, such as the last bytes of a stream, still go out.
-    while let Ok(frame) = queue.try_recv() {
-        if encoder.encode(&frame, &mut buffer).is_err() {
+        if buffer.is_empty() {
             break;
         }
+        let sent = async { writer.write_all(&buffer).await.is_ok() && writer.flush().await.is_ok() };
+        if !within_linger(&closed, sent).await.unwrap_or(false) {
+            // The peer takes no more. What it has said already is still to be read, so this is not yet the end.
+            return;
+        }
+        buffer.clear();
     }
-    let last = async {
-        let _ = writer.write_all(&buffer).await;
-        let _ = writer.shutdown().await;
+    let _ = tokio::time::timeout(LINGER, writer.shutdown()).await;
+}
+
+/// Lets `work` go on for only a little longer than the session.
+async fn within_linger<T>(closed: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+    let over = async {
+        closed.cancelled().await;
+        tokio::time::sleep(LINGER).await;
     };
-    let _ = tokio::time::timeout(crate::remote_command::LINGER, last).await;
+    tokio::select! {
+        done = work => Some(done),
+        () = over => None,
+    }
 }
 
 /// Reads until the connection ends or the session is closed.
-async fn receive<R: AsyncRead + Unpin>(mut receiver: Receiver, decoder: Decoder<R>, closed: CancellationToken) {
-    closed.run_until_cancelled(receiver.run(decoder)).await;
+async fn receive<R: AsyncRead + Unpin>(mut receiver: Receiver, mut decoder: Decoder<R>, closed: CancellationToken) {
+    let ended = closed.run_until_cancelled(receiver.run(&mut decoder)).await.is_some();
     if let Some(inner) = receiver.inner.upgrade() {
         // Without their senders the readers end, once they have read what is queued.
         inner.streams.lock().clear();
     }
     closed.cancel();
+    if !ended {
+        // Closing a socket on unread bytes would take back what was sent last.
+        let _ = tokio::time::timeout(LINGER, decoder.discard()).await;
+    }
 }
 
 /// Hands what comes to the streams.
@@ -342,7 +385,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    async fn run<R: AsyncRead + Unpin>(&mut self, mut decoder: Decoder<R>) {
+    async fn run<R: AsyncRead + Unpin>(&mut self, decoder: &mut Decoder<R>) {
         loop {
             match decoder.next().await {
                 Ok(Some(frame)) => self.handle(frame).await,
@@ -358,7 +401,9 @@ impl Receiver {
     async fn handle(&mut self, frame: Frame) {
         match frame {
             Frame::Data { stream, fin, data } => self.data(stream, fin, data).await,
-            Frame::SynStream { stream, fin, headers, .. } => self.opened(stream, fin, headers).await,
+            Frame::SynStream {
+                stream, fin, headers, ..
+            } => self.opened(stream, fin, headers).await,
             Frame::SynReply { stream, fin, .. } => {
                 self.with(stream, |entry| {
                     if let Some(reply) = entry.reply.take() {
@@ -414,7 +459,13 @@ impl Receiver {
     fn give_back(&mut self, stream: u32, length: u32) {
         self.owed = self.owed.saturating_add(length);
         if self.owed >= GIVE_BACK
-            && self.frames.try_send(Frame::WindowUpdate { stream: 0, delta: self.owed }).is_ok()
+            && self
+                .frames
+                .try_send(Frame::WindowUpdate {
+                    stream: 0,
+                    delta: self.owed,
+                })
+                .is_ok()
         {
             self.owed = 0;
         }
@@ -422,7 +473,12 @@ impl Receiver {
         self.with(stream, |entry| {
             entry.received = entry.received.saturating_add(length);
             if entry.received >= GIVE_BACK
-                && frames.try_send(Frame::WindowUpdate { stream, delta: entry.received }).is_ok()
+                && frames
+                    .try_send(Frame::WindowUpdate {
+                        stream,
+                        delta: entry.received,
+                    })
+                    .is_ok()
             {
                 entry.received = 0;
             }
@@ -443,12 +499,23 @@ impl Receiver {
             let streams = inner.streams.lock();
             streams.contains_key(&stream) || streams.len() >= MAX_STREAMS
         };
-        let accepted = if refused { None } else { self.accepted.try_reserve().ok() };
+        let accepted = if refused {
+            None
+        } else {
+            self.accepted.try_reserve().ok()
+        };
         let answer = match accepted {
-            None => Frame::RstStream { stream, status: REFUSED_STREAM },
+            None => Frame::RstStream {
+                stream,
+                status: REFUSED_STREAM,
+            },
             Some(slot) => {
                 slot.send(inner.add(stream, headers, None));
-                Frame::SynReply { stream, fin: false, headers: Headers::new() }
+                Frame::SynReply {
+                    stream,
+                    fin: false,
+                    headers: Headers::new(),
+                }
             }
         };
         let _ = inner.send(answer).await;

@@ -10,7 +10,11 @@ use super::*;
 fn plain() -> Vec<(Frame, Vec<u8>)> {
     vec![
         (
-            Frame::Data { stream: 5, fin: true, data: Bytes::from_static(b"hi") },
+            Frame::Data {
+                stream: 5,
+                fin: true,
+                data: Bytes::from_static(b"hi"),
+            },
             vec![0, 0, 0, 5, 1, 0, 0, 2, b'h', b'i'],
         ),
         (
@@ -18,16 +22,24 @@ fn plain() -> Vec<(Frame, Vec<u8>)> {
             vec![0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 5],
         ),
         (
-            Frame::Settings { entries: vec![(7, 65536)] },
+            Frame::Settings {
+                entries: vec![(7, 65536)],
+            },
             vec![0x80, 3, 0, 4, 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 7, 0, 1, 0, 0],
         ),
         (Frame::Ping { id: 9 }, vec![0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 9]),
         (
-            Frame::GoAway { last_good: 7, status: 0 },
+            Frame::GoAway {
+                last_good: 7,
+                status: 0,
+            },
             vec![0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 0],
         ),
         (
-            Frame::WindowUpdate { stream: 1, delta: 0x0102_0304 },
+            Frame::WindowUpdate {
+                stream: 1,
+                delta: 0x0102_0304,
+            },
             vec![0x80, 3, 0, 9, 0, 0, 0, 8, 0, 0, 0, 1, 1, 2, 3, 4],
         ),
     ]
@@ -68,7 +80,15 @@ async fn a_foreign_syn_stream_is_read() {
     let bytes = syn_stream_by_hand();
     let frame = Decoder::new(&bytes[..]).next().await.unwrap();
     let headers = vec![("streamtype".to_owned(), "error".to_owned())];
-    assert_eq!(frame, Some(Frame::SynStream { stream: 1, fin: false, priority: 0, headers }));
+    assert_eq!(
+        frame,
+        Some(Frame::SynStream {
+            stream: 1,
+            fin: false,
+            priority: 0,
+            headers
+        })
+    );
 }
 
 #[tokio::test]
@@ -136,8 +156,16 @@ async fn a_reset_stream_says_so_after_its_last_bytes() {
     let mut encoder = Encoder::new().unwrap();
     let mut out = BytesMut::new();
     for frame in [
-        Frame::SynReply { stream: 1, fin: false, headers: Headers::new() },
-        Frame::Data { stream: 1, fin: false, data: Bytes::from_static(b"last") },
+        Frame::SynReply {
+            stream: 1,
+            fin: false,
+            headers: Headers::new(),
+        },
+        Frame::Data {
+            stream: 1,
+            fin: false,
+            data: Bytes::from_static(b"last"),
+        },
         Frame::RstStream { stream: 1, status: 5 },
     ] {
         encoder.encode(&frame, &mut out).unwrap();
@@ -160,8 +188,16 @@ async fn windows_are_given_back() {
     let mut out = BytesMut::new();
     let data = Bytes::from(vec![0; 32 * 1024]);
     for frame in [
-        Frame::SynReply { stream: 1, fin: false, headers: Headers::new() },
-        Frame::Data { stream: 1, fin: true, data },
+        Frame::SynReply {
+            stream: 1,
+            fin: false,
+            headers: Headers::new(),
+        },
+        Frame::Data {
+            stream: 1,
+            fin: true,
+            data,
+        },
     ] {
         encoder.encode(&frame, &mut out).unwrap();
     }
@@ -169,10 +205,19 @@ async fn windows_are_given_back() {
     written.unwrap();
     let _stream = opened.unwrap();
     let mut decoder = Decoder::new(&mut peer_reader);
-    assert!(matches!(decoder.next().await.unwrap(), Some(Frame::SynStream { stream: 1, .. })));
+    assert!(matches!(
+        decoder.next().await.unwrap(),
+        Some(Frame::SynStream { stream: 1, .. })
+    ));
     let delta = 32 * 1024;
-    assert_eq!(decoder.next().await.unwrap(), Some(Frame::WindowUpdate { stream: 0, delta }));
-    assert_eq!(decoder.next().await.unwrap(), Some(Frame::WindowUpdate { stream: 1, delta }));
+    assert_eq!(
+        decoder.next().await.unwrap(),
+        Some(Frame::WindowUpdate { stream: 0, delta })
+    );
+    assert_eq!(
+        decoder.next().await.unwrap(),
+        Some(Frame::WindowUpdate { stream: 1, delta })
+    );
 }
 
 proptest! {

@@ -62,7 +62,10 @@ pub(super) async fn kubelet(server: &Arc<ApiServer>, node: &str) -> Result<Reque
     for text in std::iter::once(node).chain(addresses(&object)) {
         names.extend(ServerName::try_from(text.to_owned()));
     }
-    let first = names.first().cloned().ok_or_else(|| unreachable("the node has no usable name"))?;
+    let first = names
+        .first()
+        .cloned()
+        .ok_or_else(|| unreachable("the node has no usable name"))?;
     let way_proves_node = server.deps().egress.as_ref().is_some_and(|e| e.authenticates_nodes());
     let config = access.for_kubelet(names, way_proves_node);
     secure(stream, config, first).await
@@ -122,9 +125,9 @@ pub(super) async fn send(
     let answer = requests.send_request(request);
     let answer = match patience {
         None => answer.await,
-        Some(patience) => tokio::time::timeout(patience, answer).await.map_err(|_| {
-            ApiError::new(ErrorKind::Timeout, "error dialing backend: no answer in time")
-        })?,
+        Some(patience) => tokio::time::timeout(patience, answer)
+            .await
+            .map_err(|_| ApiError::new(ErrorKind::Timeout, "error dialing backend: no answer in time"))?,
     };
     answer.map_err(unreachable)
 }
@@ -179,7 +182,10 @@ pub(super) async fn error_of(response: http::Response<Incoming>, resource: &Grou
 /// A backend's body for the client: ends when the server stops.
 pub(super) fn until_stopped(server: &ApiServer, body: Incoming) -> Body {
     let stopped = server.stopped().clone().cancelled_owned();
-    let frames = body.into_data_stream().map_ok(Frame::data).map_err(|e| -> BoxError { e.into() });
+    let frames = body
+        .into_data_stream()
+        .map_ok(Frame::data)
+        .map_err(|e| -> BoxError { e.into() });
     StreamBody::new(frames.take_until(Box::pin(stopped))).boxed_unsync()
 }
 
@@ -203,5 +209,7 @@ pub(super) async fn node_object(server: &Arc<ApiServer>, name: &str) -> Result<V
 /// Names and addresses of a Node, in its own order.
 pub(super) fn addresses(node: &Value) -> impl Iterator<Item = &str> {
     let all = node.pointer("/status/addresses").and_then(Value::as_array);
-    all.into_iter().flatten().filter_map(|a| a.get("address").and_then(Value::as_str))
+    all.into_iter()
+        .flatten()
+        .filter_map(|a| a.get("address").and_then(Value::as_str))
 }

@@ -51,7 +51,14 @@ pub(super) async fn connect(
 ) -> Result<Response, ApiError> {
     authorize_upgrade(server, &request).await?;
     let streams = streams(&request)?;
-    admit(server, &request, &target, action.options_kind(), options(&request, streams)).await?;
+    admit(
+        server,
+        &request,
+        &target,
+        action.options_kind(),
+        options(&request, streams),
+    )
+    .await?;
     let pod = pod::read(server, &target).await?;
     let asked = request.query.get("container").unwrap_or_default().to_owned();
     let container = pod::container(&pod, &target.name, &asked)?;
@@ -108,7 +115,9 @@ fn streams(request: &ApiRequest) -> Result<CommandStreams, ApiError> {
     if streams.stdin || streams.stdout || streams.stderr {
         return Ok(streams);
     }
-    Err(ApiError::bad_request("you must specify at least 1 of stdin, stdout, stderr"))
+    Err(ApiError::bad_request(
+        "you must specify at least 1 of stdin, stdout, stderr",
+    ))
 }
 
 /// The options object that admission sees.

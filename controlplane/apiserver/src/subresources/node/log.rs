@@ -51,7 +51,11 @@ fn options(query: &Query, pod: &str) -> Result<Vec<(&'static str, String)>, ApiE
     let mut errors = FieldErrors::default();
     let tail = number(query, "tailLines")?;
     if let Some(value) = tail.filter(|v| *v < 0) {
-        errors.push(FieldError::invalid("tailLines", value, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            "tailLines",
+            value,
+            "must be greater than or equal to 0",
+        ));
     }
     let limit = number(query, "limitBytes")?;
     if let Some(value) = limit.filter(|v| *v < 1) {
@@ -81,7 +85,11 @@ fn options(query: &Query, pod: &str) -> Result<Vec<(&'static str, String)>, ApiE
             options.push((name, "true".to_owned()));
         }
     }
-    for (name, value) in [("sinceSeconds", since_seconds), ("tailLines", tail), ("limitBytes", limit)] {
+    for (name, value) in [
+        ("sinceSeconds", since_seconds),
+        ("tailLines", tail),
+        ("limitBytes", limit),
+    ] {
         options.extend(value.map(|v| (name, v.to_string())));
     }
     options.extend(since_time.map(|t| ("sinceTime", t)));
@@ -91,9 +99,8 @@ fn options(query: &Query, pod: &str) -> Result<Vec<(&'static str, String)>, ApiE
 
 fn number(query: &Query, name: &str) -> Result<Option<i64>, ApiError> {
     let parse = |text: &str| {
-        text.parse().map_err(|_| {
-            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-        })
+        text.parse()
+            .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
     };
     query.get_non_empty(name).map(parse).transpose()
 }
@@ -117,7 +124,8 @@ mod tests {
 
     #[test]
     fn options_reach_the_kubelet() {
-        let query = Query::parse("follow=true&tailLines=0&limitBytes=10&sinceTime=2026-01-02T03%3A04%3A05Z&previous=false");
+        let query =
+            Query::parse("follow=true&tailLines=0&limitBytes=10&sinceTime=2026-01-02T03%3A04%3A05Z&previous=false");
         let expected = [
             ("follow", "true"),
             ("tailLines", "0"),
@@ -134,7 +142,8 @@ mod tests {
             message("tailLines=-1"),
             (
                 422,
-                "PodLogOptions \"p\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0".to_owned()
+                "PodLogOptions \"p\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0"
+                    .to_owned()
             )
         );
         assert_eq!(message("limitBytes=0").0, 422);

@@ -19,7 +19,9 @@ pub(super) async fn read(server: &Arc<ApiServer>, target: &Target) -> Result<Val
 
 /// The node that a pod is bound to; empty for none.
 pub(super) fn node_of(pod: &Value) -> &str {
-    pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default()
+    pod.pointer("/spec/nodeName")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// The node that a pod is bound to.
@@ -28,7 +30,9 @@ pub(super) fn node_of(pod: &Value) -> &str {
 /// 400 when it is not bound.
 pub(super) fn bound_node<'p>(pod: &'p Value, name: &str) -> Result<&'p str, ApiError> {
     match node_of(pod) {
-        "" => Err(ApiError::bad_request(format!("pod {name} does not have a host assigned"))),
+        "" => Err(ApiError::bad_request(format!(
+            "pod {name} does not have a host assigned"
+        ))),
         node => Ok(node),
     }
 }
@@ -50,10 +54,15 @@ pub(super) fn container<'p>(pod: &'p Value, pod_name: &str, asked: &'p str) -> R
         names(pod, "ephemeralContainers"),
     );
     if !asked.is_empty() {
-        return if [&containers, &init, &ephemeral].iter().any(|list| list.contains(&asked)) {
+        return if [&containers, &init, &ephemeral]
+            .iter()
+            .any(|list| list.contains(&asked))
+        {
             Ok(asked)
         } else {
-            Err(ApiError::bad_request(format!("container {asked} is not valid for pod {pod_name}")))
+            Err(ApiError::bad_request(format!(
+                "container {asked} is not valid for pod {pod_name}"
+            )))
         };
     }
     let mut message = format!("a container name must be specified for pod {pod_name}");
@@ -66,7 +75,10 @@ pub(super) fn container<'p>(pod: &'p Value, pod_name: &str, asked: &'p str) -> R
                 message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
             }
             if !ephemeral.is_empty() {
-                message.push_str(&format!(" or one of the ephemeral containers: [{}]", ephemeral.join(" ")));
+                message.push_str(&format!(
+                    " or one of the ephemeral containers: [{}]",
+                    ephemeral.join(" ")
+                ));
             }
         }
     }

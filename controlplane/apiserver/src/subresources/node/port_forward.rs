@@ -27,8 +27,17 @@ pub(super) async fn connect(
     target: Target,
 ) -> Result<Response, ApiError> {
     authorize_upgrade(server, &request).await?;
-    let ports: Vec<Value> = request.query.get_all("ports").filter_map(port).map(|p| json!(p)).collect();
-    let options = if ports.is_empty() { json!({}) } else { json!({"ports": ports}) };
+    let ports: Vec<Value> = request
+        .query
+        .get_all("ports")
+        .filter_map(port)
+        .map(|p| json!(p))
+        .collect();
+    let options = if ports.is_empty() {
+        json!({})
+    } else {
+        json!({"ports": ports})
+    };
     admit(server, &request, &target, "PodPortForwardOptions", options).await?;
     let pod = pod::read(server, &target).await?;
     let node = pod::bound_node(&pod, &target.name)?;
@@ -46,7 +55,10 @@ pub(super) async fn connect(
                 Answer::Refused(response) => return Ok(response),
                 Answer::Switched(stream, headers) => (stream, headers),
             };
-            let chosen = headers.get(STREAM_PROTOCOL).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            let chosen = headers
+                .get(STREAM_PROTOCOL)
+                .and_then(|v| v.to_str().ok())
+                .unwrap_or_default();
             let response = upgrade::websocket_response(accept, &format!("{TUNNELLED}{chosen}"))?;
             client.run(server, |connection| async move {
                 let socket = minato_streams::websocket(connection).await;

@@ -52,7 +52,8 @@ pub(super) async fn handle(
     };
     let rest = rest.to_owned();
     admit(server, &request, &target, options_kind, json!({"path": rest})).await?;
-    if rest.is_empty() && matches!(request.method, Method::GET | Method::HEAD) && !upgrade::is_upgrade(&request.headers) {
+    if rest.is_empty() && matches!(request.method, Method::GET | Method::HEAD) && !upgrade::is_upgrade(&request.headers)
+    {
         return redirect_to_slash(&request);
     }
     let name = SchemedName::parse(&target)?;
@@ -173,14 +174,22 @@ impl SchemedName {
             return Ok(None);
         }
         let number = self.port.parse().ok().filter(|p| *p > 0);
-        number.map(Some).ok_or_else(|| ApiError::bad_request(format!("invalid port {:?}", self.port)))
+        number
+            .map(Some)
+            .ok_or_else(|| ApiError::bad_request(format!("invalid port {:?}", self.port)))
     }
 }
 
 /// Where a request goes.
 enum Place {
-    Kubelet { node: String },
-    Address { destination: Destination, host: String, tls: bool },
+    Kubelet {
+        node: String,
+    },
+    Address {
+        destination: Destination,
+        host: String,
+        tls: bool,
+    },
 }
 
 impl Place {
@@ -202,31 +211,50 @@ impl Place {
 fn pod_place(pod: &Value, name: &SchemedName) -> Result<Place, ApiError> {
     let first_port = || {
         let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
-        let mut ports = containers.into_iter().flatten().filter_map(|c| c.pointer("/ports/0/containerPort"));
+        let mut ports = containers
+            .into_iter()
+            .flatten()
+            .filter_map(|c| c.pointer("/ports/0/containerPort"));
         ports.next().and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok())
     };
     let port = name.port_number()?.or_else(first_port).unwrap_or(name.default_port());
     let host = text(pod, "/status/podIP").to_owned();
     check_address(&host)?;
     let destination = match pod::node_of(pod) {
-        "" => Destination::Address { host: host.clone(), port },
+        "" => Destination::Address {
+            host: host.clone(),
+            port,
+        },
         node => Destination::From {
             node: node.to_owned(),
             host: host.clone(),
             port,
         },
     };
-    Ok(Place::Address { destination, host, tls: name.https })
+    Ok(Place::Address {
+        destination,
+        host,
+        tls: name.https,
+    })
 }
 
 fn node_place(node: &Value, name: &SchemedName) -> Result<Place, ApiError> {
-    let own = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
-    let kubelet_port = own.and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0).unwrap_or(KUBELET_PORT);
+    let own = node
+        .pointer("/status/daemonEndpoints/kubeletEndpoint/Port")
+        .and_then(Value::as_u64);
+    let kubelet_port = own
+        .and_then(|p| u16::try_from(p).ok())
+        .filter(|p| *p > 0)
+        .unwrap_or(KUBELET_PORT);
     let port = name.port_number()?;
     if port.is_none_or(|p| p == kubelet_port) {
-        return Ok(Place::Kubelet { node: name.name.clone() });
+        return Ok(Place::Kubelet {
+            node: name.name.clone(),
+        });
     }
-    let host = backend::addresses(node).find(|a| a.parse::<IpAddr>().is_ok()).unwrap_or_default();
+    let host = backend::addresses(node)
+        .find(|a| a.parse::<IpAddr>().is_ok())
+        .unwrap_or_default();
     check_address(host)?;
     let port = port.unwrap_or(kubelet_port);
     Ok(Place::Address {
@@ -248,23 +276,37 @@ async fn service_place(
     name: &SchemedName,
 ) -> Result<Place, ApiError> {
     let unavailable = |text: String| ApiError::new(ErrorKind::ServiceUnavailable, text);
-    let ports = service.pointer("/spec/ports").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let ports = service
+        .pointer("/spec/ports")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let port_name = match name.port.as_str() {
         // Without a port, the service's only one.
         "" => ports.first().map(|p| text(p, "/name")),
         wanted => {
-            let matches = |p: &&Value| text(p, "/name") == wanted || p["port"].to_string() == wanted;
+            let number: Option<u64> = wanted.parse().ok();
+            let matches = |p: &&Value| text(p, "/name") == wanted || number.is_some() && p["port"].as_u64() == number;
             ports.iter().find(matches).map(|p| text(p, "/name"))
         }
     };
     let port_name = port_name.ok_or_else(|| {
-        unavailable(format!("no service port {:?} found for service {:?}", name.port, name.name))
+        unavailable(format!(
+            "no service port {:?} found for service {:?}",
+            name.port, name.name
+        ))
     })?;
     let mut ready = Vec::new();
     for slice in slices(server, target).await? {
         let slice_ports = slice.get("ports").and_then(Value::as_array);
-        let port = slice_ports.into_iter().flatten().find(|p| text(p, "/name") == port_name);
-        let Some(port) = port.and_then(|p| p["port"].as_u64()).and_then(|p| u16::try_from(p).ok()) else {
+        let port = slice_ports
+            .into_iter()
+            .flatten()
+            .find(|p| text(p, "/name") == port_name);
+        let Some(port) = port
+            .and_then(|p| p["port"].as_u64())
+            .and_then(|p| u16::try_from(p).ok())
+        else {
             continue;
         };
         let endpoints = slice.get("endpoints").and_then(Value::as_array);
@@ -276,12 +318,22 @@ async fn service_place(
         }
     }
     if ready.is_empty() {
-        return Err(unavailable(format!("no endpoints available for service {:?}", name.name)));
+        return Err(unavailable(format!(
+            "no endpoints available for service {:?}",
+            name.name
+        )));
     }
     let (host, port) = ready.swap_remove(rand::random_range(0..ready.len()));
     check_address(&host)?;
-    let destination = Destination::Address { host: host.clone(), port };
-    Ok(Place::Address { destination, host, tls: name.https })
+    let destination = Destination::Address {
+        host: host.clone(),
+        port,
+    };
+    Ok(Place::Address {
+        destination,
+        host,
+        tls: name.https,
+    })
 }
 
 async fn slices(server: &Arc<ApiServer>, target: &Target) -> Result<Vec<Value>, ApiError> {
@@ -339,9 +391,15 @@ fn forwarded_headers(request: &ApiRequest, host: &str) -> Result<HeaderMap, ApiE
         headers.insert(HeaderName::from_static("x-forwarded-host"), value(own)?);
     }
     headers.insert(HeaderName::from_static("x-forwarded-uri"), value(request.uri.path())?);
-    headers.insert(HeaderName::from_static("x-forwarded-proto"), HeaderValue::from_static("https"));
+    headers.insert(
+        HeaderName::from_static("x-forwarded-proto"),
+        HeaderValue::from_static("https"),
+    );
     if let Some(peer) = request.extensions.get::<ConnectionInfo>().and_then(|c| c.peer) {
-        let before = request.header("x-forwarded-for").map(|f| format!("{f}, ")).unwrap_or_default();
+        let before = request
+            .header("x-forwarded-for")
+            .map(|f| format!("{f}, "))
+            .unwrap_or_default();
         let all = value(&format!("{before}{}", peer.ip()))?;
         headers.insert(HeaderName::from_static("x-forwarded-for"), all);
     }
@@ -353,7 +411,9 @@ fn forwarded_headers(request: &ApiRequest, host: &str) -> Result<HeaderMap, ApiE
 
 /// Removes what is about one connection, including what `Connection` names.
 fn strip(headers: &mut HeaderMap) {
-    let named: Vec<String> = upgrade::tokens(headers, &header::CONNECTION).map(str::to_ascii_lowercase).collect();
+    let named: Vec<String> = upgrade::tokens(headers, &header::CONNECTION)
+        .map(str::to_ascii_lowercase)
+        .collect();
     for name in HOP_BY_HOP.iter().copied().chain(named.iter().map(String::as_str)) {
         headers.remove(name);
     }
@@ -406,7 +466,12 @@ mod tests {
     #[test]
     fn connection_headers_do_not_travel() {
         let mut headers = HeaderMap::new();
-        for (name, value) in [("connection", "X-Mine, close"), ("x-mine", "1"), ("te", "x"), ("accept", "a")] {
+        for (name, value) in [
+            ("connection", "X-Mine, close"),
+            ("x-mine", "1"),
+            ("te", "x"),
+            ("accept", "a"),
+        ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
         strip(&mut headers);
@@ -415,7 +480,15 @@ mod tests {
 
     #[test]
     fn nobody_is_sent_to_the_node_itself() {
-        for bad in ["", "127.0.0.1", "169.254.169.254", "::1", "0.0.0.0", "localhost", "::ffff:127.0.0.1"] {
+        for bad in [
+            "",
+            "127.0.0.1",
+            "169.254.169.254",
+            "::1",
+            "0.0.0.0",
+            "localhost",
+            "::ffff:127.0.0.1",
+        ] {
             assert!(check_address(bad).is_err(), "{bad}");
         }
         assert!(check_address("10.1.2.3").is_ok());

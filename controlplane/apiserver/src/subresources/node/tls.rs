@@ -103,7 +103,9 @@ impl ServerCertVerifier for KubeletVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let mut failure = Error::InvalidCertificate(CertificateError::NotValidForName);
         for name in &self.names {
-            let verified = self.chain.verify_server_cert(end_entity, intermediates, name, ocsp_response, now);
+            let verified = self
+                .chain
+                .verify_server_cert(end_entity, intermediates, name, ocsp_response, now);
             match verified {
                 Ok(verified) => return Ok(verified),
                 Err(error) => failure = error,

@@ -46,7 +46,11 @@ fn accept(server: &Arc<ApiServer>, request: &mut ApiRequest) -> Result<Response,
     let client = ClientUpgrade::take(request)?;
     match &client.wanted {
         Wanted::Other(name) if name.eq_ignore_ascii_case(TUNNEL_PROTOCOL) => {}
-        _ => return Err(ApiError::bad_request(format!("only upgrades to {TUNNEL_PROTOCOL} are served here"))),
+        _ => {
+            return Err(ApiError::bad_request(format!(
+                "only upgrades to {TUNNEL_PROTOCOL} are served here"
+            )));
+        }
     }
     let response = upgrade::switching(TUNNEL_PROTOCOL)?;
     client.run(server, move |stream| async move {

@@ -44,7 +44,10 @@ pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
 /// The comma-separated words of all headers of a name.
 pub(super) fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(name).iter().filter_map(|v| v.to_str().ok());
-    values.flat_map(|v| v.split(',')).map(str::trim).filter(|t| !t.is_empty())
+    values
+        .flat_map(|v| v.split(','))
+        .map(str::trim)
+        .filter(|t| !t.is_empty())
 }
 
 impl ClientUpgrade {
@@ -76,8 +79,11 @@ impl ClientUpgrade {
     }
 
     /// Runs `conversation` on the connection once the response has gone out, until it or the server ends.
-    pub(super) fn run<F>(self, server: &Arc<ApiServer>, conversation: impl FnOnce(TokioIo<Upgraded>) -> F + Send + 'static)
-    where
+    pub(super) fn run<F>(
+        self,
+        server: &Arc<ApiServer>,
+        conversation: impl FnOnce(TokioIo<Upgraded>) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let task = async move {
@@ -160,7 +166,11 @@ pub(super) async fn settle(answer: http::Response<hyper::body::Incoming>) -> Res
     let (code, kind) = (answer.status(), answer.headers().get(header::CONTENT_TYPE).cloned());
     let text = backend::error_text(answer).await;
     // An answer of success is none to an upgrade.
-    let code = if code.is_success() { StatusCode::BAD_GATEWAY } else { code };
+    let code = if code.is_success() {
+        StatusCode::BAD_GATEWAY
+    } else {
+        code
+    };
     let kind = kind.unwrap_or_else(|| HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(Answer::Refused(response::with_type(code, kind, text)))
 }
@@ -171,7 +181,11 @@ pub(super) async fn settle(answer: http::Response<hyper::body::Incoming>) -> Res
 /// The values are no header values.
 pub(super) fn pass_on(protocol: &str, backend: &HeaderMap) -> Result<Response, ApiError> {
     let mut response = switching(protocol)?;
-    for name in [STREAM_PROTOCOL, header::SEC_WEBSOCKET_ACCEPT, header::SEC_WEBSOCKET_PROTOCOL] {
+    for name in [
+        STREAM_PROTOCOL,
+        header::SEC_WEBSOCKET_ACCEPT,
+        header::SEC_WEBSOCKET_PROTOCOL,
+    ] {
         for value in backend.get_all(&name) {
             response.headers_mut().append(name.clone(), value.clone());
         }
