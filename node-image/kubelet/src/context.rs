@@ -7,6 +7,7 @@ use minato_api::k8s::core::v1::{Node, ObjectReference, Pod, Service};
 use minato_api::kube::{Client, Resource};
 use minato_cri::Cri;
 use minato_runtime::{EventKind, Informer, Recorder, Tasks};
+use tokio::sync::watch;
 
 use crate::cgroup::Cgroups;
 use crate::images::Images;
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) node: Informer<Node>,
     pub(crate) events: Recorder,
     pub(crate) tasks: Tasks,
+    /// Changes whenever something happened in the runtime.
+    pub(crate) news: watch::Sender<u64>,
 }
 
 impl Context {

@@ -7,6 +7,7 @@ use minato_api::k8s::core::v1::Pod;
 use minato_api::kube::Api;
 use minato_cri::Cri;
 use minato_runtime::{Informer, Metrics, Runtime, Tasks, WatchScope};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use crate::certificates::{self, CertificateError, ServingCertificate};
@@ -16,9 +17,10 @@ use crate::context::Context;
 use crate::images::Images;
 use crate::node::{Facts, NodeAgent};
 use crate::objects::Objects;
-use crate::pleg;
+use crate::server::{self, Server, ServerError};
 use crate::settings::Settings;
 use crate::worker::Workers;
+use crate::{logs, pleg};
 
 /// Pause between attempts to reach the runtime at the start.
 const RETRY: Duration = Duration::from_millis(200);
@@ -29,6 +31,9 @@ pub enum KubeletError {
     /// Credentials.
     #[error(transparent)]
     Certificates(#[from] CertificateError),
+    /// The node's own server.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// A directory or socket.
     #[error("{what}: {source}")]
     Io {
@@ -70,6 +75,13 @@ impl Kubelet {
         }
         let (names, wanted_names) = watch::channel(Vec::new());
         let serving = ServingCertificate::load(&settings)?;
+        let tls = server::tls_config(&settings, serving.clone())?;
+        let listener = TcpListener::bind(settings.serve_on)
+            .await
+            .map_err(|source| KubeletError::Io {
+                what: format!("listening on {}", settings.serve_on),
+                source,
+            })?;
         if settings.serving_certificate {
             let keep = serving.keep(settings.clone(), runtime.client.clone(), wanted_names);
             tasks.spawn("serving-certificate", keep);
@@ -96,9 +108,13 @@ impl Kubelet {
             facts,
             node,
             tasks: tasks.clone(),
+            news: watch::Sender::new(0),
         });
         let workers = Workers::new(context.clone());
         start_pods(&context, &workers);
+        tasks.spawn("log-rotation", logs::rotate(context.clone()));
+        let server = Server::new(context, workers, runtime.metrics.clone());
+        tasks.spawn("server", server.run(listener, tls));
         Ok(Self { tasks })
     }
 

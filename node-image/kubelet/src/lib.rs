@@ -5,7 +5,7 @@
 //!  options, config -> settings      certificates, client        node (object, lease, pod network)
 //!  worker (one per pod): view -> plan -> execute | end          status: compute -> send
 //!      sandbox, container, env, fields, network, volumes, images, probes, hooks, cgroup, resources
-//!  pleg (what runs) wakes workers
+//!  pleg (what runs) wakes workers                             server: auth, logs, streams
 //! ```
 //! Start with `worker`. May depend on: machinery, runtime, streams, pki, cri; nothing else of the control plane. It talks
 //! to the control plane through the Kubernetes API alone.
@@ -22,6 +22,7 @@ mod fields;
 mod hooks;
 mod images;
 mod kubelet;
+mod logs;
 mod network;
 mod node;
 mod objects;
@@ -31,6 +32,7 @@ mod pods;
 mod probes;
 mod resources;
 mod sandbox;
+mod server;
 mod settings;
 mod status;
 mod view;
@@ -42,4 +44,5 @@ pub use client::ClientError;
 pub use config::{Anonymous, Authentication, Authorization, AuthorizationWebhook, KubeletConfiguration, Webhook, X509};
 pub use kubelet::{Kubelet, KubeletError};
 pub use options::{Labels, Options, Taints};
+pub use server::ServerError;
 pub use settings::{Settings, SettingsError};

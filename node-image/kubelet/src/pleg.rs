@@ -79,6 +79,9 @@ pub(crate) async fn watch(context: Arc<Context>, workers: Workers, news: Arc<Not
                 for id in before.keys().filter(|id| !now.contains_key(id)) {
                     workers.wake(&id.uid);
                 }
+                if now != before {
+                    context.news.send_modify(|count| *count = count.wrapping_add(1));
+                }
                 unwanted = end_unwanted(&context, &workers, &now, &unwanted).await;
                 before = now;
             }

@@ -245,25 +245,13 @@ impl Worker {
         let log = logs.join(&config.log_path);
         let id = context.cri.create_container(&sandbox.id, config, sandbox_config).await;
         let id = id.map_err(|e| failed("CreateContainerError", e.message))?;
-        context.event(
-            pod,
-            Some(name),
-            EventKind::Normal,
-            "Created",
-            "Container created",
-        );
+        context.event(pod, Some(name), EventKind::Normal, "Created", "Container created");
         if let Err(error) = context.cri.start_container(&id).await {
             // The runtime shows it as ended; it is started anew as one that crashed.
             self.memory.restarted(name, Timestamp::now());
             return Err(failed("RunContainerError", error.message));
         }
-        context.event(
-            pod,
-            Some(name),
-            EventKind::Normal,
-            "Started",
-            "Container started",
-        );
+        context.event(pod, Some(name), EventKind::Normal, "Started", "Container started");
         self.link_log(name, &id, &log);
         self.post_start(
             pod,

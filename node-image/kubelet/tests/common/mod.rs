@@ -279,6 +279,85 @@ impl Cluster {
     }
 }
 
+/// The kubelet's server, as the admin's client certificate sees it.
+pub(crate) struct KubeletClient {
+    tls: tokio_rustls::TlsConnector,
+}
+
+type Tls = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
+
+impl Cluster {
+    /// With the admin's certificate, or none.
+    pub(crate) fn kubelet_client(&self, with_certificate: bool) -> KubeletClient {
+        use rustls_pki_types::pem::PemObject;
+        use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+        let text = std::fs::read_to_string(self.plane.kubeconfig()).unwrap();
+        let admin: Value = serde_json::from_str(&text).unwrap();
+        let field = |name: &str| base64(admin["users"][0]["user"][name].as_str().unwrap());
+        let mut roots = rustls::RootCertStore::empty();
+        let authority = std::fs::read(self.files().join("ca.crt")).unwrap();
+        roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = if with_certificate {
+            let chain = vec![CertificateDer::from_pem_slice(&field("client-certificate-data")).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(&field("client-key-data")).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        } else {
+            builder.with_no_client_auth()
+        };
+        let tls = std::sync::Arc::new(config).into();
+        KubeletClient { tls }
+    }
+
+    async fn dial(&self, client: &KubeletClient) -> std::io::Result<Tls> {
+        let address = std::net::SocketAddr::new(TestNode::ADDRESS.parse().unwrap(), 10250);
+        let stream = self.node.connect(address).map_err(std::io::Error::other)?;
+        let name = rustls_pki_types::ServerName::try_from(TestNode::ADDRESS).unwrap();
+        client.tls.connect(name, stream).await
+    }
+
+    /// A connection to the kubelet, whose certificate the cluster's authority signed.
+    pub(crate) async fn connect(&self, client: &KubeletClient) -> Tls {
+        until("the kubelet serves with a signed certificate", LIMIT, async || {
+            self.dial(client).await.ok()
+        })
+        .await
+    }
+
+    pub(crate) async fn request(
+        &self,
+        client: &KubeletClient,
+        method: &str,
+        path: &str,
+    ) -> (u16, hyper::body::Incoming) {
+        let stream = self.connect(client).await;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "kubelet")
+            .body(http_body_util::Empty::<bytes::Bytes>::new())
+            .unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        (response.status().as_u16(), response.into_body())
+    }
+
+    /// The whole answer.
+    pub(crate) async fn fetch(&self, client: &KubeletClient, method: &str, path: &str) -> (u16, String) {
+        use http_body_util::BodyExt;
+        let (status, body) = self.request(client, method, path).await;
+        let bytes = body.collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
 const SERVER: &str = "127.0.0.1:6443";
 
 fn base64(text: &str) -> Vec<u8> {
