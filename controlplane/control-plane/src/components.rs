@@ -1,4 +1,4 @@
-//! What runs beside the API server: the controllers and the scheduler.
+//! What runs beside the API server: the controllers, the scheduler and, where there is a cloud, its controllers.
 //!
 //! Each acts under an identity of its own, and all read the same caches: one watch per kind and process. They have
 //! clients without a socket. Nobody else serves this store, so there is no leader to elect.
@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use minato_apiserver::ApiServer;
 use minato_auth::UserInfo;
+use minato_cloud_controller_manager::{
+    CloudControllerManager, CloudControllerManagerConfig, CloudControllerManagerHandle,
+};
 use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
 use minato_pki::{Authority, ClusterPki, Serving};
 use minato_runtime::{Metrics, Runtime, Tasks};
@@ -28,6 +31,7 @@ pub(crate) struct Components {
     tasks: Tasks,
     controllers: ControllerManagerHandle,
     scheduler: Option<SchedulerHandle>,
+    cloud: Option<CloudControllerManagerHandle>,
 }
 
 impl Components {
@@ -49,15 +53,31 @@ impl Components {
             };
             Scheduler::start(SchedulerConfig::default(), &runtime)
         });
+        let cloud = config.workloads().and_then(|workloads| {
+            let provider = workloads.cloud.clone()?;
+            let runtime = Runtime {
+                client: server.client_as(user("system:cloud-controller-manager", &[])),
+                ..runtime.clone()
+            };
+            let config = CloudControllerManagerConfig {
+                cluster_cidrs: workloads.cluster_cidr.into_iter().collect(),
+                ..CloudControllerManagerConfig::default()
+            };
+            Some(CloudControllerManager::start(config, provider, &runtime))
+        });
         Ok(Self {
             tasks,
             controllers,
             scheduler,
+            cloud,
         })
     }
 
     /// Stops all and waits.
     pub(crate) async fn stop(&self) {
+        if let Some(cloud) = &self.cloud {
+            cloud.stop().await;
+        }
         if let Some(scheduler) = &self.scheduler {
             scheduler.stop().await;
         }

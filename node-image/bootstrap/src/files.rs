@@ -135,12 +135,21 @@ pub(crate) fn kubelet_arguments(layout: &Layout, instance: &Instance) -> Vec<Str
 }
 
 pub(crate) fn proxy_arguments(layout: &Layout, instance: &Instance) -> Vec<String> {
-    vec![
+    let mut arguments = vec![
         flag("kubeconfig", layout.kubeconfig().display()),
         flag("hostname-override", &instance.hostname),
         flag("node-ip", &instance.address),
         flag("cluster-cidr", &instance.config.cluster_cidr),
-    ]
+    ];
+    // The node's own resolver answers there.
+    arguments.extend(
+        instance
+            .config
+            .cluster_dns
+            .iter()
+            .map(|address| flag("local-address", address)),
+    );
+    arguments
 }
 
 pub(crate) fn dns_arguments(layout: &Layout, instance: &Instance) -> Vec<String> {
