@@ -87,12 +87,13 @@ impl Kubelet {
             tasks.spawn("serving-certificate", keep);
         }
         let facts = Arc::new(Facts::read(&settings.root_dir, settings.max_pods, &version));
+        let events = runtime.recorder("kubelet").on_host(&settings.node_name);
         let agent = NodeAgent {
             settings: settings.clone(),
             client: runtime.client.clone(),
             cri: cri.clone(),
             facts: facts.clone(),
-            events: runtime.recorder("kubelet"),
+            events: events.clone(),
             names,
         };
         let node = agent.start(&tasks).await;
@@ -101,7 +102,7 @@ impl Kubelet {
             images: Images::new(cri.clone()),
             objects: Objects::new(runtime.client.clone(), tasks.clone()),
             services: runtime.informers.of(),
-            events: runtime.recorder("kubelet"),
+            events,
             client: runtime.client.clone(),
             settings,
             cri,

@@ -75,6 +75,10 @@ impl Cluster {
         self.node.directory().to_owned()
     }
 
+    pub(crate) fn plane_directory(&self) -> PathBuf {
+        self.directory.path().join("plane")
+    }
+
     async fn write_files(&self) {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
