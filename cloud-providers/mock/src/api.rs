@@ -2,7 +2,8 @@
 //!
 //! `POST /v1/clusters/<cluster id>/call` takes a [`Call`] and answers a [`Reply`], or a [`WireError`] with status 422.
 //! `GET /v1/state` answers the state without user data, `GET /v1/calls` the number of calls by name. All need
-//! `Authorization: Bearer <token>`.
+//! `Authorization: Bearer <token>`. The cloud's own token opens everything; a token made by [`cluster_token`] opens the
+//! calls of its cluster alone.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -63,6 +64,24 @@ pub async fn serve(cloud: MockCloud, socket: &Path, token: String, stop: Cancell
     }
 }
 
+/// What the control plane of `cluster` is given: worthless for any other cluster.
+pub fn cluster_token(token: &str, cluster: &ClusterId) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, token.as_bytes());
+    let tag = ring::hmac::sign(&key, cluster.0.as_bytes());
+    tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether the request's credential opens this path.
+fn may(token: &str, segments: &[&str], given: &[u8]) -> bool {
+    let is = |token: &str| bool::from(given.ct_eq(format!("Bearer {token}").as_bytes()));
+    match segments {
+        ["v1", "clusters", cluster, "call"] => {
+            is(token) || is(&cluster_token(token, &ClusterId((*cluster).to_owned())))
+        }
+        _ => is(token),
+    }
+}
+
 fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Full<Bytes>> {
     let body = serde_json::to_vec(value).unwrap_or_default();
     let mut response = Response::new(Full::new(Bytes::from(body)));
@@ -84,15 +103,15 @@ async fn answer(cloud: &MockCloud, token: &str, request: Request<Incoming>) -> R
         .get(http::header::AUTHORIZATION)
         .map(http::HeaderValue::as_bytes)
         .unwrap_or_default();
-    if !bool::from(given.ct_eq(format!("Bearer {token}").as_bytes())) {
+    let path = request.uri().path().to_owned();
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if !may(token, &segments, given) {
         return refuse(
             StatusCode::UNAUTHORIZED,
             CloudErrorKind::Unauthorized,
             "the cloud credential is missing or wrong",
         );
     }
-    let path = request.uri().path().to_owned();
-    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     match (request.method(), segments.as_slice()) {
         (&Method::GET, ["v1", "state"]) => {
             let mut state = cloud.snapshot();
@@ -132,5 +151,21 @@ async fn answer(cloud: &MockCloud, token: &str, request: Request<Incoming>) -> R
             CloudErrorKind::Invalid,
             format!("no such path: {path}"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clusters_token_opens_its_own_calls_alone() {
+        let own = format!("Bearer {}", cluster_token("master", &ClusterId("a".into())));
+        let path = |cluster: &'static str| ["v1", "clusters", cluster, "call"];
+        assert!(may("master", &path("a"), own.as_bytes()));
+        assert!(!may("master", &path("b"), own.as_bytes()));
+        assert!(!may("master", &["v1", "state"], own.as_bytes()));
+        assert!(may("master", &path("b"), b"Bearer master") && may("master", &["v1", "state"], b"Bearer master"));
+        assert!(!may("master", &path("a"), b"") && !may("master", &path("a"), b"Bearer other"));
     }
 }

@@ -241,7 +241,7 @@ async fn instances_routes_and_load_balancers_are_real_and_leave_nothing() {
     })
     .await;
     eventually("the address is gone", || async {
-        TcpStream::connect(vip).await.is_err().then_some(())
+        get(vip, "/").await.is_none().then_some(())
     })
     .await;
     host.stop.cancel();

@@ -27,6 +27,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Object name; for list and watch, the name that a `metadata.name` field selector pins.
     pub name: String,
+    /// Field selector of a list, watch or deletecollection, as text; empty for none.
+    pub field_selector: String,
     /// Path segments after the subresource (`proxy`).
     pub rest: Vec<String>,
     /// Whether the name comes from the path and not from a field selector.
@@ -99,11 +101,15 @@ impl RequestInfo {
             "delete" if self.name.is_empty() => self.verb = "deletecollection".to_owned(),
             _ => {}
         }
-        if self.name.is_empty()
-            && matches!(self.verb.as_str(), "list" | "watch" | "deletecollection")
-            && let Some(name) = query.get("fieldSelector").and_then(pinned_name)
+        if matches!(self.verb.as_str(), "list" | "watch" | "deletecollection")
+            && let Some(selector) = query.get("fieldSelector")
         {
-            self.name = name;
+            selector.clone_into(&mut self.field_selector);
+            if self.name.is_empty()
+                && let Some(name) = pinned_name(selector)
+            {
+                self.name = name;
+            }
         }
     }
 

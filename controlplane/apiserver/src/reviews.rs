@@ -244,7 +244,7 @@ fn resource_attributes(user: UserInfo, spec: &Value) -> Attributes {
         subresource: text("subresource"),
         namespace: text("namespace"),
         name: text("name"),
-        path: String::new(),
+        ..Attributes::default()
     }
 }
 

@@ -78,6 +78,8 @@ pub struct Attributes {
     pub name: String,
     /// URL path, for non-resource requests.
     pub path: String,
+    /// Field selector of a list or watch, as text; empty for none.
+    pub field_selector: String,
 }
 
 /// An authorizer's answer; the text is the reason shown to the user or written to the audit log.

@@ -53,4 +53,14 @@ pub trait TokenIssuer: Send + Sync + 'static {
     /// # Errors
     /// The signer is not available.
     async fn issue(&self, spec: &TokenSpec) -> Result<IssuedToken, ApiError>;
+
+    /// `/.well-known/openid-configuration`, by which others learn to verify these tokens; `None` when it is not served.
+    fn openid_configuration(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// `/openid/v1/jwks`, the keys that go with it.
+    fn openid_keys(&self) -> Option<serde_json::Value> {
+        None
+    }
 }

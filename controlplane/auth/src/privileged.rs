@@ -8,7 +8,7 @@ use crate::{Attributes, Authorizer, Decision, RulesFor, UserInfo};
 const MASTERS: &str = "system:masters";
 
 /// Allows members of `system:masters` everything, authenticated users discovery and their own reviews, and anybody the
-/// health and version paths. RBAC is not there yet: whatever else is asked is refused.
+/// health and version paths. For servers whose tenants have no roles, and for tests; whatever else is asked is refused.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct PrivilegedGroupAuthorizer;
 

@@ -1,38 +1,26 @@
 //! One tenant's control plane as a value: [`ControlPlane::start`] makes it from a [`Config`], [`ControlPlane::stop`] ends
 //! it. No globals: any number live in one process.
 //!
-//! As yet it is the API server on the embedded store and the controllers; the scheduler is not there. May depend on: every
-//! crate of the control plane.
+//! It is the API server on the embedded store, the controllers and the scheduler. May depend on: every
+//! crate of the control plane, and the cloud provider interface.
+
+mod access;
+mod components;
+mod config;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ipnet::IpNet;
-use minato_apiserver::{ApiServer, ApiServerConfig, Deps, ServeHandle, ServerTls, ServiceConfig};
-use minato_auth::{PrivilegedGroupAuthorizer, UserInfo, X509Authenticator};
-use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
+use minato_apiserver::{ApiServer, ApiServerConfig, ServeHandle, ServerTls, ServiceConfig};
 use minato_pki::{ClusterPki, Issued, PkiError, Serving, kubeconfig};
-use minato_runtime::{Metrics, Runtime, Tasks};
 use minato_storage::{EmbeddedOptions, EmbeddedStore, StoreError};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
-/// How a control plane is set up.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Name of the cluster.
-    pub name: String,
-    /// Directory for keys, store and kubeconfig; belongs to this control plane alone.
-    pub directory: PathBuf,
-    /// Where the API server listens; port zero takes a free one.
-    pub listen: SocketAddr,
-    /// Range of Service addresses.
-    pub service_cidr: IpNet,
-    /// Node ports, first and last.
-    pub node_port_range: (u16, u16),
-}
+use components::Components;
+pub use config::{Config, Management, Role, Workloads};
 
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +39,9 @@ pub enum StartError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// The keys of service-account tokens.
+    #[error(transparent)]
+    Keys(#[from] minato_auth::KeyError),
     /// The serving certificate is not usable.
     #[error("TLS: {0}")]
     Tls(String),
@@ -60,8 +51,7 @@ pub enum StartError {
 pub struct ControlPlane {
     server: Arc<ApiServer>,
     serving: ServeHandle,
-    controllers: ControllerManagerHandle,
-    tasks: Tasks,
+    components: Components,
     kubeconfig: PathBuf,
 }
 
@@ -81,30 +71,28 @@ impl ControlPlane {
         let address = listener
             .local_addr()
             .map_err(io("reading the listener's address".to_owned()))?;
-        let tls = server_tls(&pki, &config, address.ip())?;
+        let names = server_names(&config, address.ip());
+        let tls = server_tls(&pki, &names)?;
         let store = EmbeddedStore::open(&directory.join("store.redb"), EmbeddedOptions::default())?;
+        let advertise = config.advertise.unwrap_or(address);
         let server_config = ApiServerConfig {
             name: config.name.clone(),
-            services: Some(ServiceConfig {
-                cluster_ip_ranges: vec![config.service_cidr],
-                node_port_range: config.node_port_range,
-                advertise_address: address.ip(),
-                advertise_port: address.port(),
+            services: config.workloads().map(|workloads| ServiceConfig {
+                cluster_ip_ranges: vec![workloads.service_cidr],
+                node_port_range: workloads.node_port_range,
+                advertise_address: advertise.ip(),
+                advertise_port: advertise.port(),
             }),
             ..ApiServerConfig::default()
         };
-        let server = ApiServer::new(server_config, Arc::new(store), |_| Deps {
-            authenticator: Arc::new(X509Authenticator),
-            authorizer: Arc::new(PrivilegedGroupAuthorizer),
-            admission: Vec::new(),
-            egress: None,
-            token_issuer: None,
-            extra_resources: Vec::new(),
-            bootstrap_objects: Vec::new(),
+        let keys = access::service_account_keys(&pki)?;
+        let nodes = config.workloads().map(|_| access::Nodes::new(&pki)).transpose()?;
+        let server = ApiServer::new(server_config, Arc::new(store), |reader| {
+            access::deps(reader, keys, nodes.as_ref(), &config.role)
         });
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;
         server.start().await;
-        let (controllers, tasks) = start_controllers(&server, &config, &pki);
+        let components = Components::start(&server, &config, &pki, names)?;
         let path = directory.join("kubeconfig");
         let admin = pki.issue_client("kubernetes-admin", &["system:masters"])?;
         let text = kubeconfig(
@@ -119,8 +107,7 @@ impl ControlPlane {
         Ok(Self {
             server,
             serving,
-            controllers,
-            tasks,
+            components,
             kubeconfig: path,
         })
     }
@@ -142,46 +129,30 @@ impl ControlPlane {
 
     /// Drains and stops it.
     pub async fn stop(self) {
-        self.controllers.stop().await;
-        self.tasks.stop().await;
+        self.components.stop().await;
         self.server.stop();
         self.serving.stop().await;
     }
 }
 
-/// Starts the controllers on a client without a socket. Nobody else serves this store, so there is no leader to elect.
-fn start_controllers(server: &Arc<ApiServer>, config: &Config, pki: &ClusterPki) -> (ControllerManagerHandle, Tasks) {
-    let client = server.client_as(UserInfo {
-        name: "system:kube-controller-manager".to_owned(),
-        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
-        ..UserInfo::default()
-    });
-    let tasks = Tasks::new();
-    let runtime = Runtime::new(client, tasks.clone(), Metrics::new());
-    let controllers = ControllerManagerConfig {
-        root_ca: Some(pki.ca_certificate().to_owned()),
-        service_cidrs: vec![config.service_cidr],
-        ..ControllerManagerConfig::default()
-    };
-    (ControllerManager::start(controllers, &runtime), tasks)
+/// What the API server's certificate is good for.
+fn server_names(config: &Config, address: IpAddr) -> Serving {
+    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), address];
+    addresses.extend(config.advertise.map(|advertise| advertise.ip()));
+    addresses.extend(&config.server_addresses);
+    let mut names = vec!["localhost".to_owned()];
+    names.extend(config.server_names.iter().cloned());
+    if let Some(workloads) = config.workloads() {
+        addresses.extend(workloads.service_cidr.hosts().next());
+        let inside = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        names.extend(inside.map(str::to_owned));
+        names.push(format!("kubernetes.default.svc.{}", workloads.dns_domain));
+    }
+    Serving { names, addresses }
 }
 
-fn server_tls(pki: &ClusterPki, config: &Config, address: IpAddr) -> Result<Arc<ServerTls>, StartError> {
-    let service_address = config.service_cidr.hosts().next();
-    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), address];
-    addresses.extend(service_address);
-    let names = [
-        "localhost",
-        "kubernetes",
-        "kubernetes.default",
-        "kubernetes.default.svc",
-        "kubernetes.default.svc.cluster.local",
-    ];
-    let serving = Serving {
-        names: names.map(str::to_owned).to_vec(),
-        addresses,
-    };
-    let issued: Issued = pki.issue_serving("kube-apiserver", &serving)?;
+fn server_tls(pki: &ClusterPki, names: &Serving) -> Result<Arc<ServerTls>, StartError> {
+    let issued: Issued = pki.issue_serving("kube-apiserver", names)?;
     let tls = |error: &dyn std::fmt::Display| StartError::Tls(error.to_string());
     let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).map_err(|e| tls(&e))?;
     let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).map_err(|e| tls(&e))?;

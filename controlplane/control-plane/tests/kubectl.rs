@@ -7,15 +7,9 @@ use std::process::{Command, Stdio};
 use minato_control_plane::{Config, ControlPlane};
 
 async fn start(directory: &Path, name: &str) -> ControlPlane {
-    ControlPlane::start(Config {
-        name: name.to_owned(),
-        directory: directory.join(name),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        service_cidr: "10.96.0.0/16".parse().unwrap(),
-        node_port_range: (30000, 32767),
-    })
-    .await
-    .unwrap()
+    ControlPlane::start(Config::new(name, directory.join(name)))
+        .await
+        .unwrap()
 }
 
 /// Runs kubectl with a discovery cache of its own; returns whether it succeeded, and what it printed.
@@ -271,13 +265,7 @@ async fn a_restart_keeps_everything() {
     plane.stop().await;
     // The file is free once the last connection's task has ended.
     let plane = loop {
-        let config = Config {
-            name: "c1".into(),
-            directory: directory.path().join("c1"),
-            listen: "127.0.0.1:0".parse().unwrap(),
-            service_cidr: "10.96.0.0/16".parse().unwrap(),
-            node_port_range: (30000, 32767),
-        };
+        let config = Config::new("c1", directory.path().join("c1"));
         match ControlPlane::start(config).await {
             Ok(plane) => break plane,
             Err(minato_control_plane::StartError::Store(_)) => tokio::task::yield_now().await,

@@ -1,17 +1,28 @@
 //! What an embedder decides about the controllers.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use minato_pki::Authority;
 
 /// Settings of one controller manager. The defaults are upstream's.
 #[derive(Clone)]
 pub struct ControllerManagerConfig {
-    /// Controllers that do not run, by name; see [`crate::ControllerManager::NAMES`].
+    /// Controllers that do not run, by name; see [`crate::ControllerManager::names`].
     pub disabled: BTreeSet<String>,
     /// Certificates, PEM, that pods trust the API server by; without them `kube-root-ca.crt` is not published.
     pub root_ca: Option<String>,
+    /// Signs certificate requests; without it they stay unsigned.
+    pub authority: Option<Arc<Authority>>,
+    /// Longest life of a signed certificate, and what requests get that ask for none.
+    pub longest_certificate: Duration,
+    /// Names of the API server, beside those within the cluster, that no node may serve as.
+    pub reserved_names: Vec<String>,
+    /// Addresses of the API server that no node may serve as.
+    pub reserved_addresses: Vec<IpAddr>,
     /// The ranges that nodes get their pod ranges from, one per address family. Empty: nodes get none.
     pub cluster_cidrs: Vec<IpNet>,
     /// Length of a node's IPv4 range.
@@ -24,6 +35,16 @@ pub struct ControllerManagerConfig {
     pub node_monitor_grace: Duration,
     /// The same for a node that never reported.
     pub node_startup_grace: Duration,
+    /// Nodes per second whose pods are moved away, in each zone.
+    pub node_eviction_rate: f64,
+    /// The same in a large zone of which much is down.
+    pub node_slow_eviction_rate: f64,
+    /// A zone of more nodes is large; in a smaller one of which much is down nothing is moved.
+    pub large_zone: usize,
+    /// Share of nodes from which much of a zone is down.
+    pub unhealthy_zone_threshold: f64,
+    /// How long a node may be missing before its pods go.
+    pub orphan_quarantine: Duration,
     /// Finished pods beyond this number are deleted, the oldest first. Zero: never.
     pub terminated_pod_threshold: usize,
 }
@@ -33,12 +54,21 @@ impl Default for ControllerManagerConfig {
         Self {
             disabled: BTreeSet::new(),
             root_ca: None,
+            authority: None,
+            longest_certificate: Duration::from_secs(365 * 24 * 3600),
+            reserved_names: Vec::new(),
+            reserved_addresses: Vec::new(),
             cluster_cidrs: Vec::new(),
             node_mask_v4: 24,
             node_mask_v6: 64,
             service_cidrs: Vec::new(),
-            node_monitor_grace: Duration::from_secs(40),
+            node_monitor_grace: Duration::from_secs(50),
             node_startup_grace: Duration::from_secs(60),
+            node_eviction_rate: 0.1,
+            node_slow_eviction_rate: 0.01,
+            large_zone: 50,
+            unhealthy_zone_threshold: 0.55,
+            orphan_quarantine: Duration::from_secs(40),
             terminated_pod_threshold: 12_500,
         }
     }

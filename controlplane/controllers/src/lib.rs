@@ -7,26 +7,39 @@
 //! ```
 //!
 //! Controllers see the cluster through a `kube::Client` and shared informers alone, so they run against any Kubernetes.
-//! May depend on: machinery, `minato-runtime`. Never on the API server or its storage.
+//! May depend on: machinery, `minato-runtime`, `minato-pki`. Never on the API server or its storage.
 
+mod certificates;
 mod clusterrole;
 mod config;
 mod deployment;
 mod discovery;
+mod endpoints;
+mod endpointslice;
 mod error;
+mod gc;
 mod intstr;
 mod manager;
 #[allow(dead_code, reason = "the next controllers use the rest")]
 mod names;
 mod namespace;
+mod nodeipam;
+mod nodelifecycle;
+mod nodettl;
 #[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;
+mod podgc;
 mod pods;
 mod replicaset;
+mod resourcequota;
 mod rootca;
 mod serviceaccount;
+mod storageprotection;
+mod tainteviction;
+mod taints;
 mod template;
+mod tokencleaner;
 
 pub use config::ControllerManagerConfig;
 pub use error::Error;

@@ -1,14 +1,15 @@
 //! The `minato` binary: subcommands and assembly, nothing else.
 
+mod clouds;
+mod manager;
+mod mock_cloud;
+mod plane;
 mod quickstart;
+mod supervise;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
-use ipnet::IpNet;
-use minato_control_plane::{Config, ControlPlane};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -20,72 +21,57 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster's control plane in the background and print how to use it.
-    Up {
-        /// Where everything is kept.
-        #[arg(long, default_value = ".minato")]
-        directory: PathBuf,
-    },
-    /// Stop it and remove all of it.
-    Down {
-        /// Where everything is kept.
-        #[arg(long, default_value = ".minato")]
-        directory: PathBuf,
-    },
+    /// Start a management plane, a mock cloud and a cluster with nodes on this machine, and print how to use it.
+    Up(quickstart::Options),
+    /// Stop all of that and remove it.
+    Down(quickstart::Options),
     /// Run one control plane in the foreground until SIGTERM or SIGINT.
-    ControlPlane {
-        /// Name of the cluster.
-        #[arg(long, default_value = "local")]
-        name: String,
-        /// Directory for its keys, store and kubeconfig.
+    ControlPlane(plane::Options),
+    /// Run the management plane: an API for Cluster and NodePool objects, and what makes them true.
+    Manager(manager::Options),
+    /// Run the mock cloud of this machine.
+    MockCloud(mock_cloud::Options),
+    /// Keep the mock cloud and the management plane of a directory running.
+    Supervise {
+        /// Where everything is kept.
         #[arg(long)]
         directory: PathBuf,
-        /// Where its API server listens.
-        #[arg(long, default_value = "127.0.0.1:0")]
-        listen: SocketAddr,
-        /// Range of Service addresses.
-        #[arg(long, default_value = "10.96.0.0/16")]
-        service_cidr: IpNet,
     },
 }
 
 fn main() -> anyhow::Result<()> {
+    let command = Arguments::parse().command;
+    // People read the output of these two; the others write logs.
+    let quiet = matches!(command, Command::Up(_) | Command::Down(_));
+    let level = if quiet { "error" } else { "info" };
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into()))
         .with_writer(std::io::stderr)
+        .with_ansi(quiet)
         .init();
-    match Arguments::parse().command {
-        Command::Up { directory } => quickstart::up(&directory),
-        Command::Down { directory } => quickstart::down(&directory),
-        Command::ControlPlane {
-            name,
-            directory,
-            listen,
-            service_cidr,
-        } => {
-            let config = Config {
-                name,
-                directory,
-                listen,
-                service_cidr,
-                node_port_range: (30000, 32767),
-            };
-            tokio::runtime::Runtime::new()?.block_on(serve(config))
-        }
+    if let Command::ControlPlane(options) = &command {
+        // Before the first thread: the change of user is the whole process's.
+        plane::become_user(options)?;
     }
+    tokio::runtime::Runtime::new()?.block_on(async {
+        match command {
+            Command::Up(options) => quickstart::up(&options).await,
+            Command::Down(options) => quickstart::down(&options).await,
+            Command::ControlPlane(options) => plane::run(options).await,
+            Command::Manager(options) => manager::run(options).await,
+            Command::MockCloud(options) => mock_cloud::run(options).await,
+            Command::Supervise { directory } => supervise::run(&directory).await,
+        }
+    })
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+/// Waits for SIGTERM or SIGINT.
+async fn asked_to_end() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let name = config.name.clone();
-    let plane = ControlPlane::start(config)
-        .await
-        .with_context(|| format!("cannot start control plane {name}"))?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    plane.stop().await;
     Ok(())
 }

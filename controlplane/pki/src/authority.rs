@@ -1,29 +1,24 @@
-//! The certificate authority of one cluster.
+//! A certificate authority and what it issues.
 
-use std::io::Write;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
-};
+use jiff::{SignedDuration, Timestamp};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Failures of making, keeping or reading keys and certificates. No message holds key material.
-#[derive(Debug, thiserror::Error)]
-pub enum PkiError {
-    /// A file could not be read or written.
-    #[error("{path}: {source}")]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A key or certificate could not be made or parsed.
-    #[error("certificates: {0}")]
-    Certificate(#[from] rcgen::Error),
-}
+use crate::certificate::{self, SignedBy, Template};
+use crate::key::encode_pem;
+use crate::request::CertificateRequest;
+use crate::{AltName, PkiError, PrivateKey, SubjectAttribute, Usage};
+
+/// Life of an authority.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Life of what the control plane issues for itself; as kubeadm has it.
+const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Certificates are valid from a little before they are made, for clocks that are behind.
+const BACKDATE: SignedDuration = SignedDuration::from_secs(300);
 
 /// A certificate with its private key, both PEM.
 #[derive(Clone)]
@@ -32,6 +27,27 @@ pub struct Issued {
     pub certificate: String,
     /// The private key (PKCS#8).
     pub key: String,
+    /// When the certificate ends.
+    pub expires: Timestamp,
+}
+
+impl Issued {
+    /// The certificate and key as a TLS library takes them.
+    ///
+    /// # Errors
+    /// [`PkiError::Malformed`] when the texts are no longer what was issued.
+    pub fn to_tls(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), PkiError> {
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| PkiError::Malformed("not PEM"))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| PkiError::Key("not PEM"))?;
+        Ok((chain, key))
+    }
+
+    /// When to get the next one: at two thirds of what is left from `now`.
+    pub fn renew_at(&self, now: Timestamp) -> Timestamp {
+        now + (self.expires.duration_since(now) * 2) / 3
+    }
 }
 
 /// Names and addresses that a serving certificate is good for.
@@ -43,164 +59,220 @@ pub struct Serving {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A cluster's CA and service-account signing key.
-pub struct ClusterPki {
-    ca_certificate: String,
-    ca_key: String,
-    service_account_key: String,
-}
-
-impl ClusterPki {
-    /// Reads the keys kept in `directory`, making those that are not there yet.
-    ///
-    /// # Errors
-    /// Files that cannot be read, written or parsed.
-    pub fn load_or_create(directory: &Path, cluster: &str) -> Result<Self, PkiError> {
-        let file = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PkiError::File { path, source }
-        };
-        std::fs::create_dir_all(directory).map_err(file(directory))?;
-        let ca_key_path = directory.join("ca.key");
-        let ca_key = keep(&ca_key_path, || Ok(KeyPair::generate()?.serialize_pem()))?;
-        let ca_certificate = keep(&directory.join("ca.crt"), || {
-            let key = KeyPair::from_pem(&ca_key)?;
-            Ok(authority_params(cluster).self_signed(&key)?.pem())
-        })?;
-        let service_account_key = keep(&directory.join("sa.key"), || Ok(KeyPair::generate()?.serialize_pem()))?;
-        Ok(Self {
-            ca_certificate,
-            ca_key,
-            service_account_key,
-        })
-    }
-
-    /// The CA certificate, PEM.
-    pub fn ca_certificate(&self) -> &str {
-        &self.ca_certificate
-    }
-
-    /// The private key that signs service-account tokens: ECDSA P-256, PKCS#8 PEM.
-    pub fn service_account_key(&self) -> &str {
-        &self.service_account_key
-    }
-
-    /// A certificate for the API server.
-    ///
-    /// # Errors
-    /// A name that is not a valid DNS name.
-    pub fn issue_serving(&self, common_name: &str, serving: &Serving) -> Result<Issued, PkiError> {
-        let mut params = CertificateParams::new(serving.names.clone())?;
-        params
-            .subject_alt_names
-            .extend(serving.addresses.iter().map(|ip| SanType::IpAddress(*ip)));
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(params)
-    }
-
-    /// A client certificate: the common name is the user, each organization a group.
-    ///
-    /// # Errors
-    /// The certificate cannot be made.
-    pub fn issue_client(&self, user: &str, groups: &[&str]) -> Result<Issued, PkiError> {
-        let mut params = CertificateParams::new(Vec::<String>::new())?;
-        params.distinguished_name.push(DnType::CommonName, user);
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+impl Serving {
+    fn alt_names(&self) -> Vec<AltName> {
+        let names = self.names.iter().cloned().map(AltName::Dns);
+        let addresses = self.addresses.iter().copied().map(AltName::Ip);
+        let mut all: Vec<AltName> = Vec::new();
+        for name in names.chain(addresses) {
+            if !all.contains(&name) {
+                all.push(name);
+            }
         }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(params)
+        all
+    }
+}
+
+/// A certificate authority: a self-signed certificate with its key. It may be trusted together with others (its
+/// predecessor, say), which are then part of its bundle.
+pub struct Authority {
+    /// All trusted certificates, PEM.
+    bundle: String,
+    trusted: Vec<CertificateDer<'static>>,
+    key: PrivateKey,
+    /// Subject of the signing certificate, DER.
+    name: Vec<u8>,
+    key_id: Vec<u8>,
+    expires: Timestamp,
+}
+
+impl Authority {
+    /// A new authority.
+    ///
+    /// # Errors
+    /// [`PkiError::Random`].
+    pub fn generate(common_name: &str) -> Result<Self, PkiError> {
+        let key = PrivateKey::generate()?;
+        let certificate = Self::self_sign(common_name, &key)?;
+        Self::from_parts(certificate, key)
     }
 
-    fn issue(&self, mut params: CertificateParams) -> Result<Issued, PkiError> {
-        let ca_key = KeyPair::from_pem(&self.ca_key)?;
-        let issuer = Issuer::from_ca_cert_pem(&self.ca_certificate, ca_key)?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &issuer)?;
-        Ok(Issued {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
+    /// The self-signed certificate of a key, PEM.
+    pub(crate) fn self_sign(common_name: &str, key: &PrivateKey) -> Result<String, PkiError> {
+        let public_key = key.public_key();
+        let subject = [(SubjectAttribute::CommonName, common_name.to_owned())];
+        let now = Timestamp::now();
+        let template = Template {
+            subject: &subject,
+            alt_names: &[],
+            usages: &[Usage::DigitalSignature, Usage::CertSign, Usage::CrlSign],
+            not_before: now - BACKDATE,
+            not_after: later(now, AUTHORITY_LIFE),
+            authority: true,
+        };
+        let by = SignedBy {
+            name: &certificate::name(&subject),
+            key_id: &certificate::key_id(&public_key),
+            key,
+        };
+        let certificate = certificate::sign(&template, &public_key, &by)?;
+        Ok(encode_pem("CERTIFICATE", &certificate))
+    }
+
+    /// An authority of a bundle of certificates and the key of one of them.
+    ///
+    /// # Errors
+    /// [`PkiError::Malformed`] when nothing in the bundle fits the key.
+    pub fn from_pem(bundle: &str, key: &str) -> Result<Self, PkiError> {
+        Self::from_parts(bundle.to_owned(), PrivateKey::from_pem(key)?)
+    }
+
+    pub(crate) fn from_parts(bundle: String, key: PrivateKey) -> Result<Self, PkiError> {
+        let trusted = CertificateDer::pem_slice_iter(bundle.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| PkiError::Malformed("the authority's certificate is not PEM"))?;
+        let public_key = key.public_key();
+        let mut signing = None;
+        for der in &trusted {
+            let (_, certificate) =
+                X509Certificate::from_der(der).map_err(|_| PkiError::Malformed("not an X.509 certificate"))?;
+            if certificate.public_key().raw == public_key {
+                signing = Some((
+                    certificate.subject().as_raw().to_vec(),
+                    subject_key_id(&certificate).unwrap_or_else(|| certificate::key_id(&public_key)),
+                    certificate.validity().not_after.timestamp(),
+                ));
+                break;
+            }
+        }
+        let (name, key_id, expires) =
+            signing.ok_or(PkiError::Malformed("no certificate of the authority fits its key"))?;
+        Ok(Self {
+            bundle,
+            trusted,
+            key,
+            name,
+            key_id,
+            expires: Timestamp::from_second(expires).map_err(|_| PkiError::Malformed("validity out of range"))?,
         })
     }
-}
 
-fn authority_params(cluster: &str) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, format!("{cluster}-ca"));
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::CrlSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    params
-}
-
-/// The file's text; made and written durably, for the owner's eyes only, when it is not there.
-fn keep(path: &Path, make: impl FnOnce() -> Result<String, PkiError>) -> Result<String, PkiError> {
-    let failed = |source| PkiError::File {
-        path: path.to_owned(),
-        source,
-    };
-    match std::fs::read_to_string(path) {
-        Ok(text) => return Ok(text),
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        Err(_) => {}
-    }
-    let text = make()?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    // A temporary file is private from its creation on, and takes the final name as a whole.
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map_err(|e| failed(e.error))?;
-    std::fs::File::open(directory)
-        .and_then(|d| d.sync_all())
-        .map_err(failed)?;
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn keys_are_private_and_survive_a_reload() {
-        let directory = tempfile::tempdir().unwrap();
-        let first = ClusterPki::load_or_create(directory.path(), "c1").unwrap();
-        let again = ClusterPki::load_or_create(directory.path(), "c1").unwrap();
-        assert_eq!(first.ca_certificate(), again.ca_certificate());
-        assert_eq!(first.service_account_key(), again.service_account_key());
-        let mode = std::fs::metadata(directory.path().join("ca.key"))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
+    /// The trusted certificates, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.bundle
     }
 
-    #[test]
-    fn a_client_certificate_names_user_and_groups() {
-        let directory = tempfile::tempdir().unwrap();
-        let pki = ClusterPki::load_or_create(directory.path(), "c1").unwrap();
-        let issued = pki.issue_client("kubernetes-admin", &["system:masters"]).unwrap();
-        let (_, pem) = x509_parser::pem::parse_x509_pem(issued.certificate.as_bytes()).unwrap();
-        let certificate = pem.parse_x509().unwrap();
-        let subject = certificate.subject();
-        assert_eq!(
-            subject.iter_common_name().next().unwrap().as_str().unwrap(),
-            "kubernetes-admin"
-        );
-        assert_eq!(
-            subject.iter_organization().next().unwrap().as_str().unwrap(),
-            "system:masters"
-        );
-        let (_, ca) = x509_parser::pem::parse_x509_pem(pki.ca_certificate().as_bytes()).unwrap();
-        assert_eq!(certificate.issuer(), ca.parse_x509().unwrap().subject());
+    /// The trusted certificates, as a TLS library takes them.
+    pub fn trusted(&self) -> &[CertificateDer<'static>] {
+        &self.trusted
     }
+
+    /// The authority's private key, PEM.
+    pub fn key_pem(&self) -> String {
+        self.key.to_pem()
+    }
+
+    /// When the signing certificate ends. Nothing issued outlives it.
+    pub fn expires(&self) -> Timestamp {
+        self.expires
+    }
+
+    /// A serving certificate with a new key.
+    ///
+    /// # Errors
+    /// [`PkiError::Name`] for names that no certificate can hold.
+    pub fn issue_serving(&self, common_name: &str, serving: &Serving) -> Result<Issued, PkiError> {
+        let subject = [(SubjectAttribute::CommonName, common_name.to_owned())];
+        self.issue(&subject, &serving.alt_names(), Usage::ServerAuth, LEAF_LIFE)
+    }
+
+    /// A client certificate with a new key: the common name is the user, each organization a group.
+    ///
+    /// # Errors
+    /// [`PkiError::Random`].
+    pub fn issue_client(&self, user: &str, groups: &[&str], life: Duration) -> Result<Issued, PkiError> {
+        let mut subject: Vec<(SubjectAttribute, String)> = groups
+            .iter()
+            .map(|group| (SubjectAttribute::Organization, (*group).to_owned()))
+            .collect();
+        subject.push((SubjectAttribute::CommonName, user.to_owned()));
+        self.issue(&subject, &[], Usage::ClientAuth, life)
+    }
+
+    /// Signs what a request asks for, with these usages. The caller has checked that it may have that
+    /// ([`crate::Signer::check`]). Only known subject attributes and alternative names are taken over, and never the
+    /// power to sign. PEM.
+    ///
+    /// # Errors
+    /// [`PkiError::Name`], [`PkiError::Random`].
+    pub fn sign_request(
+        &self,
+        request: &CertificateRequest,
+        usages: &[Usage],
+        life: Duration,
+    ) -> Result<String, PkiError> {
+        let (certificate, _) = self.sign(&request.subject, &request.alt_names, usages, life, &request.public_key)?;
+        Ok(encode_pem("CERTIFICATE", &certificate))
+    }
+
+    fn issue(
+        &self,
+        subject: &[(SubjectAttribute, String)],
+        alt_names: &[AltName],
+        usage: Usage,
+        life: Duration,
+    ) -> Result<Issued, PkiError> {
+        let key = PrivateKey::generate()?;
+        let usages = [Usage::DigitalSignature, usage];
+        let (certificate, expires) = self.sign(subject, alt_names, &usages, life, &key.public_key())?;
+        Ok(Issued {
+            certificate: encode_pem("CERTIFICATE", &certificate),
+            key: key.to_pem(),
+            expires,
+        })
+    }
+
+    fn sign(
+        &self,
+        subject: &[(SubjectAttribute, String)],
+        alt_names: &[AltName],
+        usages: &[Usage],
+        life: Duration,
+        public_key: &[u8],
+    ) -> Result<(Vec<u8>, Timestamp), PkiError> {
+        let now = Timestamp::now();
+        let expires = later(now, life).min(self.expires);
+        let template = Template {
+            subject,
+            alt_names,
+            usages,
+            not_before: now - BACKDATE,
+            not_after: expires,
+            authority: false,
+        };
+        let by = SignedBy {
+            name: &self.name,
+            key_id: &self.key_id,
+            key: &self.key,
+        };
+        Ok((certificate::sign(&template, public_key, &by)?, expires))
+    }
+}
+
+/// Life of certificates whose requester names none.
+pub(crate) fn default_life() -> Duration {
+    LEAF_LIFE
+}
+
+fn later(now: Timestamp, life: Duration) -> Timestamp {
+    let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
+    now.saturating_add(life).unwrap_or(now)
+}
+
+fn subject_key_id(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
+    use x509_parser::extensions::ParsedExtension;
+    certificate.iter_extensions().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+        _ => None,
+    })
 }

@@ -85,8 +85,13 @@ impl<T: Hash + Eq + Clone + Debug + Display + Send + Sync + 'static> Controller<
         informer: &Informer<K>,
         keys: impl Fn(&Change<K>, &mut dyn FnMut(T)) + Send + Sync + 'static,
     ) -> Self {
-        let queue = self.queue.clone();
-        informer.on_change(move |change| keys(change, &mut |key| queue.add(key)));
+        let (queue, token) = (self.queue.clone(), self.tasks.token().clone());
+        informer.on_change(move |change| {
+            // An informer may outlive a controller that was stopped.
+            if !token.is_cancelled() {
+                keys(change, &mut |key| queue.add(key));
+            }
+        });
         self.reads(informer)
     }
 
@@ -95,6 +100,13 @@ impl<T: Hash + Eq + Clone + Debug + Display + Send + Sync + 'static> Controller<
     pub fn reads<K: Object>(mut self, informer: &Informer<K>) -> Self {
         let informer = informer.clone();
         self.synced.push(Box::pin(async move { informer.synced().await }));
+        self
+    }
+
+    /// Does not start before `ready` has ended.
+    #[must_use]
+    pub fn after(mut self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.synced.push(Box::pin(ready));
         self
     }
 

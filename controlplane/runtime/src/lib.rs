@@ -26,7 +26,7 @@ mod tasks;
 pub use controller::{Controller, Next};
 pub use expectations::Expectations;
 pub use health::{Check, Health, serve_health};
-pub use informer::{Change, Informer, Informers, Object, WatchScope};
+pub use informer::{Change, Informer, Informers, Object, WatchScope, refuses_streaming};
 pub use key::ObjectKey;
 pub use leader::{LeaderConfig, LeaderElector, LeaderError};
 pub use limiter::{Bucket, Exponential};

@@ -10,6 +10,6 @@ mod store;
 
 pub use embedded::{EmbeddedOptions, EmbeddedStore};
 pub use store::{
-    Commit, CommitError, Compare, Event, EventKind, Expect, KeyValue, ListPage, ListRequest, Op, Read, Store,
-    StoreError, Txn, WatchItem, WatchStream,
+    Commit, CommitError, Compare, Event, EventKind, Expect, KeyValue, LastChange, ListPage, ListRequest, Op, Read,
+    Store, StoreError, Txn, WatchItem, WatchStream,
 };

@@ -190,6 +190,15 @@ pub enum WatchItem {
     Progress(Revision),
 }
 
+/// When the keys of a prefix last changed, as far as the store can tell cheaply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastChange {
+    /// No key of the prefix was changed after this revision. A bound: the last change may be older.
+    pub changed: Revision,
+    /// The present revision; never less than `changed`.
+    pub revision: Revision,
+}
+
 /// A running watch. It ends after an `Err`; dropping it cancels the watch.
 pub type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchItem, StoreError>> + Send>>;
 
@@ -229,7 +238,24 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Unavailable`].
     async fn revision(&self) -> Result<Revision, StoreError>;
 
-    /// Asks every running watch of this handle for a [`WatchItem::Progress`] at the present revision.
+    /// When the prefix last changed; linearizable as [`Store::revision`] is. Whoever has followed a watch of the prefix
+    /// up to `changed` has the state of the prefix at `revision`: this is what makes consistent reads from a cache cheap.
+    ///
+    /// A store that does not know answers with the present revision for both, as this default does; a cache then asks for
+    /// progress and waits for it.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    async fn last_change(&self, _prefix: &str) -> Result<LastChange, StoreError> {
+        let revision = self.revision().await?;
+        Ok(LastChange {
+            changed: revision,
+            revision,
+        })
+    }
+
+    /// Asks every running watch of this handle for a [`WatchItem::Progress`] at the present revision. Must be cheap
+    /// enough for one call per read, and must not wait for writes.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].

@@ -6,13 +6,14 @@ pub(crate) mod delete;
 pub(crate) mod delete_collection;
 pub(crate) mod get;
 pub(crate) mod list;
+pub(crate) mod list_options;
 pub(crate) mod managed;
 pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod patch;
 pub(crate) mod pipeline;
+mod requester;
 pub(crate) mod selection;
-mod store_reader;
 pub(crate) mod transaction;
 pub(crate) mod update;
 pub(crate) mod version;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use minato_meta::{ApiError, GroupVersionResource};
 use minato_rules::{ResourceInfo, Verb};
-pub(crate) use store_reader::StoreReader;
+pub(crate) use transaction::store_error;
 
 use crate::request::ApiRequest;
 use crate::response::Response;
@@ -80,9 +81,15 @@ pub(crate) fn dispatch(server: &Arc<ApiServer>, request: ApiRequest) -> BoxFutur
     Box::pin(route(server, request))
 }
 
-async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response, ApiError> {
+async fn route(server: &Arc<ApiServer>, mut request: ApiRequest) -> Result<Response, ApiError> {
     if !request.info.is_resource {
+        if let Some(result) = crate::subresources::serve_tunnel(server, &mut request) {
+            return result;
+        }
         if let Some(result) = crate::health::handle(server, &request).await {
+            return result;
+        }
+        if let Some(result) = openid(server, &request) {
             return result;
         }
         return crate::discovery::handle(&server.registry, &request)
@@ -108,6 +115,29 @@ async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response,
         return crate::reviews::create(server, request, target, review).await;
     }
     main_resource(server, request, target).await
+}
+
+/// How others learn to verify service-account tokens; `None` for other paths.
+fn openid(server: &ApiServer, request: &ApiRequest) -> Option<Result<Response, ApiError>> {
+    let issuer = server.deps().token_issuer.as_ref();
+    let (document, media_type) = match request.info.path.as_str() {
+        "/.well-known/openid-configuration" => (issuer?.openid_configuration()?, "application/json"),
+        "/openid/v1/jwks" => (issuer?.openid_keys()?, "application/jwk-set+json"),
+        _ => return None,
+    };
+    if request.info.verb != "get" {
+        return Some(Err(ApiError::method_not_allowed()));
+    }
+    let response = crate::response::json(http::StatusCode::OK, &document).map(|mut response| {
+        let headers = response.headers_mut();
+        headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media_type));
+        headers.insert(
+            http::header::CACHE_CONTROL,
+            http::HeaderValue::from_static("public, max-age=3600"),
+        );
+        response
+    });
+    Some(response)
 }
 
 /// `bindings` is a way to write pods, not a collection.

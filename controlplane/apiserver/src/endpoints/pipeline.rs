@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::options::WriteOptions;
 use super::transaction::{Change, Effects, Stored};
-use super::{Target, managed, metadata};
+use super::{Target, managed, metadata, requester};
 use crate::allocators;
 use crate::request::Warnings;
 use crate::server::ApiServer;
@@ -98,6 +98,7 @@ impl Write<'_> {
             self.drop_status(&mut object);
         }
         metadata::generate_name(&mut object);
+        requester::stamp(&self.target.resource, self.user, &mut object);
         strategy.prepare_for_create(&mut object);
         if strategy.has_generation() {
             metadata::of(&mut object)?.insert("generation".to_owned(), Value::from(1));
@@ -140,6 +141,7 @@ impl Write<'_> {
                 metadata::bump_generation(&mut object, old);
             }
         }
+        requester::keep(self.target, &mut object, old);
         let mut errors = FieldErrors::default();
         metadata::validate_update(&object, old, resource, &mut errors);
         self.custom_errors(&object, &mut errors);

@@ -34,6 +34,11 @@ impl Selection {
         Ok(Self { labels, fields })
     }
 
+    /// Whether every object is meant.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything()
+    }
+
     /// Whether an object is meant.
     pub(crate) fn matches(&self, object: &Value, resource: &ResourceInfo) -> bool {
         self.labels.matches_object(object)

@@ -222,7 +222,7 @@ pub(crate) fn store_error(error: StoreError) -> ApiError {
             ErrorKind::Timeout,
             "Timeout: the store did not answer in time; the request may or may not have been carried out",
         ),
-        StoreError::NoSpace(_) => ApiError::internal("the store is out of space"),
+        StoreError::NoSpace(_) => ApiError::new(ErrorKind::InternalError, "the store is out of space"),
         StoreError::TooLarge(why) => ApiError::new(
             ErrorKind::RequestEntityTooLarge,
             format!("the object is too large for the store: {why}"),

@@ -117,26 +117,13 @@ fn options(server: &ApiServer, request: &ApiRequest) -> Result<Options, ApiError
         ),
     };
     let bookmarks = query.is_true("allowWatchBookmarks");
-    let matching = query.get_non_empty("resourceVersionMatch");
-    if initial_events.is_some() && matching != Some("NotOlderThan") {
-        return Err(bad(
-            "resourceVersionMatch must be NotOlderThan when sendInitialEvents is set",
-        ));
-    }
-    if initial_events.is_none() && matching.is_some() {
-        return Err(bad(
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ));
-    }
+    super::list_options::check_watch(query, initial_events)?;
     if initial_events == Some(true) && !bookmarks {
         return Err(bad("sendInitialEvents needs allowWatchBookmarks"));
     }
     let since = match query.get_non_empty("resourceVersion") {
         None | Some("0") => None,
-        Some(text) => Some(Revision(
-            text.parse()
-                .map_err(|_| bad(&format!("invalid resourceVersion {text:?}")))?,
-        )),
+        Some(text) => Some(super::list_options::parse_revision(text)?),
     };
     let seconds = match query.get_non_empty("timeoutSeconds") {
         None => None,

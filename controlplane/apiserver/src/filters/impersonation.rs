@@ -87,7 +87,7 @@ async fn authorize(server: &Arc<ApiServer>, who: &UserInfo, wanted: &UserInfo) -
         subresource: subresource.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        path: String::new(),
+        ..Attributes::default()
     };
     let mut checks = Vec::new();
     match service_account(&wanted.name) {

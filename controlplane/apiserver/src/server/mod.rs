@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use inprocess::ApiService;
 pub use listen::ServeHandle;
-pub use tls::ServerTls;
+pub use tls::{ServerTls, TlsError};
 
+use crate::cluster_cache::ClusterCache;
 use crate::config::{ApiServerConfig, Deps};
 use crate::metrics::Metrics;
 use crate::registry::Registry;
@@ -43,6 +44,7 @@ pub struct ApiServer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) reader: Arc<dyn ClusterReader>,
+    cache: Arc<ClusterCache>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) inflight: InFlight,
     deps: Deps,
@@ -60,8 +62,8 @@ impl ApiServer {
         deps: impl FnOnce(Arc<dyn ClusterReader>) -> Deps,
     ) -> Arc<Self> {
         let registry = Arc::new(Registry::new(crate::endpoints::builtin_resources()));
-        let reader: Arc<dyn ClusterReader> =
-            Arc::new(crate::endpoints::StoreReader::new(store.clone(), registry.clone()));
+        let cache = Arc::new(ClusterCache::new(store.clone()));
+        let reader: Arc<dyn ClusterReader> = cache.clone();
         let mut deps = deps(reader.clone());
         for (resource, schema) in std::mem::take(&mut deps.extra_resources) {
             match schema {
@@ -78,6 +80,7 @@ impl ApiServer {
             store,
             registry,
             reader,
+            cache,
             metrics: Arc::new(Metrics::new()),
             deps,
             bootstrapped: OnceCell::new(),
@@ -95,6 +98,7 @@ impl ApiServer {
                     () = crate::bootstrap::run(self) => {}
                     () = self.stop.cancelled() => {}
                 }
+                self.cache.follow(&self.stop).await;
             })
             .await;
     }

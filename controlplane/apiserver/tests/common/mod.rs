@@ -21,7 +21,8 @@ use minato_auth::{
 use minato_meta::{ApiError, GroupResource, GroupVersionKind, GroupVersionResource, Revision};
 use minato_rules::{Column, ResourceInfo, Strategy, Subresource, Verb};
 use minato_storage::{
-    Commit, CommitError, Expect, KeyValue, ListPage, ListRequest, Op, Read, Store, StoreError, Txn, WatchStream,
+    Commit, CommitError, EmbeddedOptions, EmbeddedStore, Expect, KeyValue, ListPage, ListRequest, Op, Read, Store,
+    StoreError, Txn, WatchStream,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -280,6 +281,19 @@ pub(crate) fn server() -> Arc<ApiServer> {
     server_on(Arc::new(MemoryStore::default()))
 }
 
+/// A server on the store that keeps history.
+pub(crate) fn embedded() -> (Arc<ApiServer>, EmbeddedStore, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let store = EmbeddedStore::open(&path, EmbeddedOptions::default()).unwrap();
+    (server_on(Arc::new(store.clone())), store, directory)
+}
+
+/// Makes everybody forget what was before `revision`.
+pub(crate) async fn forget(_server: &Arc<ApiServer>, store: &EmbeddedStore, revision: Revision) {
+    store.compact(revision).await.unwrap();
+}
+
 pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
     let services = ServiceConfig {
         cluster_ip_ranges: vec!["10.96.0.0/27".parse().unwrap()],
@@ -296,6 +310,8 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
         authorizer: Arc::new(Most),
         admission: Vec::new(),
         egress: None,
+        kubelet: None,
+        node_listener: None,
         token_issuer: Some(Arc::new(Issuer)),
         extra_resources: [
             kind("", "configmaps", "ConfigMap", false),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::k8s::core::v1::Taint;
-use crate::meta_v1::{Condition, ObjectMeta};
+use crate::meta_v1::{Condition, ObjectMeta, Time};
 
 /// The group of the management kinds.
 pub const GROUP: &str = "fleet.minato.dev";
@@ -132,10 +132,10 @@ pub struct ControlPlaneSpec {
 #[serde(rename_all = "camelCase")]
 pub struct NetworkSpec {
     /// Range of pod addresses; each node takes a /24 of it.
-    #[serde(default)]
+    #[serde(default, rename = "podCIDR")]
     pub pod_cidr: String,
     /// Range of Service addresses.
-    #[serde(default)]
+    #[serde(default, rename = "serviceCIDR")]
     pub service_cidr: String,
     /// DNS domain.
     #[serde(default)]
@@ -228,10 +228,43 @@ pub struct NodePoolStatus {
     /// Label selector of the pool's Nodes, for the scale subresource.
     #[serde(default)]
     pub selector: String,
+    /// The machines, each written here before the cloud is asked for it: after a crash nothing is made twice.
+    #[serde(default)]
+    pub machines: Vec<MachineRecord>,
     /// Conditions: `Ready`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// Generation that this status is about.
     #[serde(default)]
     pub observed_generation: i64,
+}
+
+/// A machine of a pool.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineRecord {
+    /// Host name, name of the Node, and client token of the creating call.
+    pub name: String,
+    /// The cloud's id of it, once known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider_id: String,
+    /// What is being done.
+    pub phase: MachinePhase,
+    /// When the phase began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// The life of a machine of a pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MachinePhase {
+    /// To be made, or being made: the cloud may or may not know it.
+    #[default]
+    Creating,
+    /// The cloud has it.
+    Created,
+    /// Its pods are being evicted.
+    Draining,
+    /// The cloud has been, or is to be, told to terminate it.
+    Deleting,
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use minato_api::meta_v1::{Status, StatusCause, StatusDetails};
+use minato_api::meta_v1::{ListMeta, Status, StatusCause, StatusDetails};
 
 use crate::{GroupKind, GroupResource};
 
@@ -89,6 +89,7 @@ struct Inner {
     name: String,
     causes: Vec<Cause>,
     retry_after_seconds: Option<u32>,
+    continue_token: String,
 }
 
 impl ApiError {
@@ -104,6 +105,7 @@ impl ApiError {
                 name: String::new(),
                 causes: Vec::new(),
                 retry_after_seconds: None,
+                continue_token: String::new(),
             }),
         }
     }
@@ -210,6 +212,27 @@ impl ApiError {
         Self::new(ErrorKind::Expired, message)
     }
 
+    /// 504 for a revision that the store has not reached, in the form by which clients know it.
+    pub fn too_large_revision(asked: crate::Revision, current: crate::Revision) -> Self {
+        Self::new(
+            ErrorKind::Timeout,
+            format!("Timeout: Too large resource version: {asked}, current: {current}"),
+        )
+        .with_cause(Cause {
+            reason: "ResourceVersionTooLarge".to_owned(),
+            message: "Too large resource version".to_owned(),
+            field: String::new(),
+        })
+        .with_retry_after(1)
+    }
+
+    /// Adds the continue token with which a client may go on despite the error (`metadata.continue`).
+    #[must_use]
+    pub fn with_continue(mut self, token: impl Into<String>) -> Self {
+        self.inner.continue_token = token.into();
+        self
+    }
+
     /// Adds a cause.
     #[must_use]
     pub fn with_cause(mut self, cause: Cause) -> Self {
@@ -280,7 +303,10 @@ impl ApiError {
             code: Some(i32::from(self.inner.code)),
             details: (details != StatusDetails::default()).then_some(details),
             message: Some(self.inner.message.clone()),
-            metadata: Default::default(),
+            metadata: ListMeta {
+                continue_: some(&self.inner.continue_token),
+                ..ListMeta::default()
+            },
             reason: Some(self.inner.kind.reason()),
             status: Some("Failure".to_owned()),
         }

@@ -11,6 +11,7 @@ mod error;
 mod fields;
 mod ids;
 mod labels;
+mod memory_reader;
 pub mod names;
 mod quantity;
 mod reader;
@@ -22,6 +23,7 @@ pub use error::{ApiError, Cause, ErrorKind, FieldError, FieldErrorClass, FieldEr
 pub use fields::{FieldSelector, FieldSelectorError, FieldTerm};
 pub use ids::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, Revision};
 pub use labels::{LabelSelector, Operator, Requirement, SelectorError};
+pub use memory_reader::MemoryReader;
 pub use quantity::{Quantity, QuantityError, QuantityFormat};
 pub use reader::{CachedObject, Change, ClusterReader};
 pub use time::{DurationError, TimeError, format_duration, format_micro_time, format_time, parse_duration, parse_time};

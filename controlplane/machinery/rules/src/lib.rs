@@ -14,9 +14,11 @@
 mod check;
 mod kinds;
 mod pod;
+pub mod quota;
 mod resource;
 mod show;
 mod tree;
 
 pub use kinds::builtin;
 pub use resource::{Column, ResourceInfo, Strategy, Subresource, Verb};
+pub use show::age;

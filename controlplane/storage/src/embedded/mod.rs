@@ -1,25 +1,30 @@
 //! The embedded back end: one redb file, a writer thread with group commit, history for reads and watches of the past.
 //!
 //! Every write goes through one thread that takes all that is queued, applies it in order inside one database
-//! transaction, makes it durable with one fsync, and only then acknowledges. Readers use the database's own snapshots.
+//! transaction, makes it durable with one fsync, hands it to the watches, and only then acknowledges. Readers use the
+//! database's own snapshots.
 
+mod compaction;
+mod expiry;
+mod fault;
+mod hub;
 mod tables;
 mod watch;
 mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use minato_meta::Revision;
 use redb::{Database, ReadableDatabase};
-use tokio::sync::{broadcast, oneshot};
 
-use crate::store::{Commit, CommitError, ListPage, ListRequest, Read, Store, StoreError, Txn, WatchItem, WatchStream};
+use crate::store::{Commit, CommitError, LastChange, ListPage, ListRequest, Read, Store, StoreError, Txn, WatchStream};
+use fault::failed;
+use hub::Hub;
 use tables::Snapshot;
-use writer::Command;
+use writer::{Command, Writer};
 
 /// Settings of an embedded store.
 #[derive(Debug, Clone)]
@@ -39,20 +44,16 @@ impl Default for EmbeddedOptions {
     }
 }
 
-pub(crate) struct Shared {
+struct Shared {
     database: Database,
-    published: broadcast::Sender<WatchItem>,
+    hub: Hub,
 }
 
 /// A store in one file. Clones share it; the file is closed with the last one.
 #[derive(Clone)]
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
-    commands: SyncSender<Command>,
-}
-
-pub(crate) fn corrupt(error: impl std::fmt::Display) -> StoreError {
-    StoreError::Corrupt(error.to_string())
+    writer: Writer,
 }
 
 impl EmbeddedStore {
@@ -67,35 +68,17 @@ impl EmbeddedStore {
             .create(path)
             .map_err(|e| StoreError::Unavailable(format!("{}: {e}", path.display())))?;
         tables::create(&database)?;
+        let revision = Snapshot::new(database.begin_read().map_err(failed)?).revision()?;
         let shared = Arc::new(Shared {
             database,
-            published: broadcast::Sender::new(1024),
+            hub: Hub::new(revision),
         });
-        let commands = writer::start(Arc::downgrade(&shared), options.keep_history)?;
-        Ok(Self { shared, commands })
+        let writer = Writer::start(Arc::downgrade(&shared), options.keep_history)?;
+        Ok(Self { shared, writer })
     }
 
     fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        Snapshot::new(self.shared.database.begin_read().map_err(corrupt)?)
-    }
-
-    async fn send<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let closed = || StoreError::Unavailable("the store's writer has ended".to_owned());
-        let mut command = make(reply);
-        // The queue is bounded; while it is full the caller waits without holding a thread.
-        while let Err(error) = self.commands.try_send(command) {
-            match error {
-                std::sync::mpsc::TrySendError::Full(back) => {
-                    command = back;
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-                std::sync::mpsc::TrySendError::Disconnected(_) => return Err(closed()),
-            }
-        }
-        answer
-            .await
-            .map_err(|_| StoreError::Unknown("the store's writer ended while the write was under way".to_owned()))
+        Ok(Snapshot::new(self.shared.database.begin_read().map_err(failed)?))
     }
 }
 
@@ -114,22 +97,32 @@ impl Store for EmbeddedStore {
     }
 
     async fn commit(&self, txn: Txn) -> Result<Commit, CommitError> {
-        self.send(|reply| Command::Commit { txn, reply }).await?
+        self.writer.send(|reply| Command::Commit { txn, reply }).await?
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream, StoreError> {
-        watch::start(self.shared.clone(), prefix.to_owned(), after)
+        watch::start(&self.shared, prefix.to_owned(), after)
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {
-        self.snapshot()?.revision()
+        let revision = self.snapshot()?.revision()?;
+        // Whoever asks next what has changed must not be told less than a read has shown already.
+        self.shared.hub.reach(revision).await;
+        Ok(revision)
+    }
+
+    async fn last_change(&self, prefix: &str) -> Result<LastChange, StoreError> {
+        self.revision().await?;
+        Ok(self.shared.hub.last_change(prefix))
     }
 
     async fn request_progress(&self) -> Result<(), StoreError> {
-        self.send(|reply| Command::Progress { reply }).await
+        self.revision().await?;
+        self.shared.hub.mark_progress();
+        Ok(())
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.send(|reply| Command::Compact { revision, reply }).await?
+        self.writer.send(|reply| Command::Compact { revision, reply }).await?
     }
 }

@@ -1,34 +1,36 @@
-//! Watches: the past from the history, then what the writer publishes; a watcher that falls behind reads the history again.
+//! Watches: the past from the history, then what the hub hands out; a watch that falls behind reads the history again.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::stream;
 use minato_meta::Revision;
 use redb::ReadableDatabase;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
 
+use super::Shared;
+use super::fault::failed;
+use super::hub::Subscription;
 use super::tables::Snapshot;
-use super::{Shared, corrupt};
 use crate::store::{Event, StoreError, WatchItem, WatchStream};
 
 struct Watch {
-    shared: Arc<Shared>,
+    /// Weak, so that a watch neither keeps a closed store's file locked nor waits for it for ever.
+    shared: Weak<Shared>,
     prefix: String,
     seen: Revision,
-    published: Receiver<WatchItem>,
+    subscription: Subscription,
     ready: VecDeque<WatchItem>,
     failed: bool,
 }
 
-pub(super) fn start(shared: Arc<Shared>, prefix: String, after: Revision) -> Result<WatchStream, StoreError> {
+pub(super) fn start(shared: &Arc<Shared>, prefix: String, after: Revision) -> Result<WatchStream, StoreError> {
     // Subscribed before the history is read: nothing can fall in between.
-    let published = shared.published.subscribe();
+    let subscription = shared.hub.subscribe(&prefix);
     let mut watch = Watch {
-        shared,
+        shared: Arc::downgrade(shared),
         prefix,
         seen: after,
-        published,
+        subscription,
         ready: VecDeque::new(),
         failed: false,
     };
@@ -43,9 +45,14 @@ pub(super) fn start(shared: Arc<Shared>, prefix: String, after: Revision) -> Res
     })))
 }
 
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".to_owned())
+}
+
 impl Watch {
     fn catch_up(&mut self) -> Result<(), StoreError> {
-        let snapshot = Snapshot::new(self.shared.database.begin_read().map_err(corrupt)?)?;
+        let shared = self.shared.upgrade().ok_or_else(closed)?;
+        let snapshot = Snapshot::new(shared.database.begin_read().map_err(failed)?);
         let compacted = snapshot.compacted()?;
         if self.seen < compacted {
             return Err(StoreError::Compacted { compacted });
@@ -63,26 +70,36 @@ impl Watch {
             if let Some(item) = self.ready.pop_front() {
                 return Ok(item);
             }
-            match self.published.recv().await {
-                Ok(WatchItem::Progress(revision)) => {
-                    self.seen = self.seen.max(revision);
-                    return Ok(WatchItem::Progress(self.seen));
-                }
-                Ok(WatchItem::Events(events)) => {
-                    let fresh: Vec<Event> = events
-                        .iter()
-                        .filter(|e| e.kv.mod_revision > self.seen && e.kv.key.starts_with(&self.prefix))
-                        .cloned()
-                        .collect();
-                    if let Some(last) = events.last() {
-                        self.seen = self.seen.max(last.kv.mod_revision);
+            if self.subscription.has_missed() {
+                self.catch_up()?;
+                // A progress mark that was asked for may be among what was missed.
+                self.ready.push_back(WatchItem::Progress(self.seen));
+                continue;
+            }
+            match self.subscription.queue.recv().await.ok_or_else(closed)? {
+                WatchItem::Progress(revision) => {
+                    // What did not fit lies before the mark.
+                    if !self.subscription.has_missed() {
+                        self.seen = self.seen.max(revision);
+                        return Ok(WatchItem::Progress(self.seen));
                     }
-                    if !fresh.is_empty() {
+                    self.catch_up()?;
+                    self.ready.push_back(WatchItem::Progress(self.seen));
+                }
+                WatchItem::Events(events) => {
+                    if self.subscription.has_missed() {
+                        self.catch_up()?;
+                        continue;
+                    }
+                    let fresh: Vec<Event> = events
+                        .into_iter()
+                        .filter(|event| event.kv.mod_revision > self.seen)
+                        .collect();
+                    if let Some(last) = fresh.last() {
+                        self.seen = last.kv.mod_revision;
                         return Ok(WatchItem::Events(fresh));
                     }
                 }
-                Err(RecvError::Lagged(_)) => self.catch_up()?,
-                Err(RecvError::Closed) => return Err(StoreError::Unavailable("the store is closed".to_owned())),
             }
         }
     }

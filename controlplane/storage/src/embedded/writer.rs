@@ -1,23 +1,26 @@
-//! The one writer of the file: group commit, expiry, compaction.
+//! The one writer of the file: group commit, and between commits what is due by time.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use minato_meta::Revision;
-use redb::{ReadableTable, Table, WriteTransaction};
-use tokio::sync::oneshot;
+use redb::{ReadableDatabase, ReadableTable, Table, WriteTransaction};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::tables::{COMPACTED, CURRENT, HISTORY, LOG, META, REVISION, SEPARATOR, TTL, event, key_value};
-use super::{Shared, corrupt};
-use crate::store::{Commit, CommitError, Compare, Event, Expect, KeyValue, Op, StoreError, Txn, WatchItem};
+use super::fault::{commit_failed, failed};
+use super::tables::{CHANGES, CURRENT, HISTORY, META, REVISION, Snapshot, TTL, event, key_value};
+use super::{Shared, compaction, expiry};
+use crate::store::{Commit, CommitError, Event, Expect, KeyValue, Op, StoreError, Txn};
 
 /// Writes that may wait; callers beyond that are held back.
 const QUEUE: usize = 4096;
 /// Writes in one durable commit.
-const BATCH: usize = 1024;
+const MOST: usize = 1024;
 /// How late a key may end after its time.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 pub(super) enum Command {
     Commit {
@@ -28,99 +31,80 @@ pub(super) enum Command {
         revision: Revision,
         reply: oneshot::Sender<Result<(), StoreError>>,
     },
-    Progress {
-        reply: oneshot::Sender<()>,
-    },
 }
 
-pub(super) fn start(shared: Weak<Shared>, keep_history: Duration) -> Result<SyncSender<Command>, StoreError> {
-    let (send, receive) = sync_channel(QUEUE);
-    std::thread::Builder::new()
-        .name("store-writer".to_owned())
-        .spawn(move || run(&shared, &receive, keep_history))
-        .map_err(|e| StoreError::Unavailable(format!("cannot start the store's writer: {e}")))?;
-    Ok(send)
+/// What one durable commit changes.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// In order of revision.
+    pub(super) events: Vec<Event>,
+    /// Of the store after the batch.
+    pub(super) revision: Revision,
+    /// Whether anything at all is to be made durable.
+    pub(super) changed: bool,
 }
 
-fn run(shared: &Weak<Shared>, commands: &Receiver<Command>, keep_history: Duration) {
-    let mut mark: Option<(Instant, Revision)> = None;
-    loop {
-        let first = match commands.recv_timeout(EXPIRY_INTERVAL) {
-            Ok(command) => Some(command),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return,
+/// A place in the queue goes with each command, so the queue itself never fills.
+struct Queued {
+    command: Command,
+    _place: OwnedSemaphorePermit,
+}
+
+/// The way to the writer's thread, which ends with the last clone of this.
+#[derive(Clone)]
+pub(super) struct Writer {
+    queue: Sender<Queued>,
+    places: Arc<Semaphore>,
+}
+
+impl Writer {
+    pub(super) fn start(shared: Weak<Shared>, keep_history: Duration) -> Result<Self, StoreError> {
+        let (queue, receive) = channel();
+        std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || {
+                Thread {
+                    shared,
+                    keep_history,
+                    mark: None,
+                    compactions: VecDeque::new(),
+                }
+                .run(&receive);
+            })
+            .map_err(|e| StoreError::Unavailable(format!("cannot start the store's writer: {e}")))?;
+        let places = Arc::new(Semaphore::new(QUEUE));
+        Ok(Self { queue, places })
+    }
+
+    /// Sends a command and waits for its answer; first for a place, when the queue is full.
+    pub(super) async fn send<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, StoreError> {
+        let closed = || StoreError::Unavailable("the store's writer has ended".to_owned());
+        let place = self.places.clone().acquire_owned().await.map_err(|_| closed())?;
+        let (reply, answer) = oneshot::channel();
+        let queued = Queued {
+            command: make(reply),
+            _place: place,
         };
-        let Some(shared) = shared.upgrade() else { return };
-        let mut batch: Vec<Command> = first.into_iter().collect();
-        while let Some(command) = (batch.len() < BATCH).then(|| commands.try_recv().ok()).flatten() {
-            batch.push(command);
-        }
-        if batch.is_empty() {
-            batch.extend(housekeeping(&shared, &mut mark, keep_history));
-        }
-        if !batch.is_empty() {
-            carry_out(&shared, batch);
-        }
+        self.queue.send(queued).map_err(|_| closed())?;
+        answer
+            .await
+            .map_err(|_| StoreError::Unknown("the store's writer ended while the write was under way".to_owned()))
     }
 }
 
-/// What is due by time: expired keys as ordinary deletes, and compaction of what was new `keep_history` ago.
-fn housekeeping(shared: &Shared, mark: &mut Option<(Instant, Revision)>, keep_history: Duration) -> Vec<Command> {
-    let mut due = Vec::new();
-    let expired = expired(shared).unwrap_or_else(|error| {
-        tracing::error!(%error, "looking for expired keys failed");
-        Vec::new()
-    });
-    for (key, revision) in expired {
-        let txn = Txn {
-            compare: vec![Compare {
-                key: key.clone(),
-                expect: Expect::ModRevision(Revision(revision)),
-            }],
-            ops: vec![Op::Delete { key }],
-        };
-        due.push(Command::Commit {
-            txn,
-            reply: oneshot::channel().0,
-        });
-    }
-    let reached = mark.is_none_or(|(since, _)| since.elapsed() >= keep_history);
-    if reached && let Ok(revision) = present_revision(shared) {
-        if let Some((_, old)) = mark.take().filter(|(_, old)| old.0 > 1) {
-            due.push(Command::Compact {
-                revision: old,
-                reply: oneshot::channel().0,
-            });
-        }
-        *mark = Some((Instant::now(), revision));
-    }
-    due
+struct Compaction {
+    revision: Revision,
+    /// `None` for the ones that the writer makes by itself.
+    reply: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
 
-fn present_revision(shared: &Shared) -> Result<Revision, StoreError> {
-    use redb::ReadableDatabase;
-    super::tables::Snapshot::new(shared.database.begin_read().map_err(corrupt)?)?.revision()
-}
-
-fn expired(shared: &Shared) -> Result<Vec<(String, u64)>, StoreError> {
-    use redb::ReadableDatabase;
-    let read = shared.database.begin_read().map_err(corrupt)?;
-    let table = read.open_table(TTL).map_err(corrupt)?;
-    let mut keys = Vec::new();
-    for entry in table
-        .range(..=(now_ms(), "\u{10ffff}"))
-        .map_err(corrupt)?
-        .take(BATCH / 2)
-    {
-        let (at, revision) = entry.map_err(corrupt)?;
-        keys.push((at.value().1.to_owned(), revision.value()));
-    }
-    Ok(keys)
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+struct Thread {
+    shared: Weak<Shared>,
+    keep_history: Duration,
+    /// What was the newest revision when.
+    mark: Option<(Instant, Revision)>,
+    /// The first is under way.
+    compactions: VecDeque<Compaction>,
 }
 
 /// An answer that waits for the commit to be durable.
@@ -130,113 +114,172 @@ enum Pending {
         Result<Commit, CommitError>,
     ),
     Compact(oneshot::Sender<Result<(), StoreError>>, Result<(), StoreError>),
-    Progress(oneshot::Sender<()>),
 }
 
-fn carry_out(shared: &Arc<Shared>, batch: Vec<Command>) {
-    let mut pending = Vec::with_capacity(batch.len());
-    let result = apply(shared, batch, &mut pending);
-    let revision = match &result {
-        Ok((events, revision)) => {
-            if !events.is_empty() {
-                let _ = shared.published.send(WatchItem::Events(events.clone()));
+impl Thread {
+    fn run(mut self, commands: &Receiver<Queued>) {
+        let mut next_housekeeping = Instant::now();
+        loop {
+            // Without pause while there is history to forget.
+            let patience = if self.compactions.is_empty() {
+                HOUSEKEEPING
+            } else {
+                Duration::ZERO
+            };
+            let first = match commands.recv_timeout(patience) {
+                Ok(queued) => Some(queued.command),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let Some(shared) = self.shared.upgrade() else { return };
+            let mut batch: VecDeque<Command> = first.into_iter().collect();
+            while let Some(queued) = (batch.len() < MOST).then(|| commands.try_recv().ok()).flatten() {
+                batch.push_back(queued.command);
             }
-            *revision
-        }
-        Err(error) => {
-            tracing::error!(%error, "a commit failed; nothing of it was applied");
-            Revision(0)
-        }
-    };
-    for answer in pending {
-        match (answer, &result) {
-            (Pending::Commit(reply, outcome), Ok(_)) => drop(reply.send(outcome)),
-            (Pending::Commit(reply, _), Err(error)) => drop(reply.send(Err(error.clone().into()))),
-            (Pending::Compact(reply, outcome), Ok(_)) => drop(reply.send(outcome)),
-            (Pending::Compact(reply, _), Err(error)) => drop(reply.send(Err(error.clone()))),
-            (Pending::Progress(reply), _) => {
-                if revision.0 > 0 {
-                    let _ = shared.published.send(WatchItem::Progress(revision));
-                }
-                let _ = reply.send(());
+            // By the clock and not when idle: a store that is written to all the time must expire and compact too.
+            let mut expire = false;
+            if Instant::now() >= next_housekeeping {
+                next_housekeeping = Instant::now() + HOUSEKEEPING;
+                expire = self.housekeeping(&shared);
+            }
+            if !batch.is_empty() || expire || !self.compactions.is_empty() {
+                self.carry_out(&shared, batch, expire);
             }
         }
     }
-}
 
-fn apply(
-    shared: &Shared,
-    batch: Vec<Command>,
-    pending: &mut Vec<Pending>,
-) -> Result<(Vec<Event>, Revision), StoreError> {
-    let mut transaction = None;
-    let mut events = Vec::new();
-    for command in batch {
-        let write = match &transaction {
-            Some(write) => write,
-            None => match shared.database.begin_write() {
-                Ok(write) => transaction.insert(write),
-                Err(error) => {
-                    fail(command, &corrupt(error), pending);
-                    continue;
+    /// What is due by time: the end of expired keys, and compaction of what was new `keep_history` ago.
+    fn housekeeping(&mut self, shared: &Shared) -> bool {
+        let reached = self.mark.is_none_or(|(since, _)| since.elapsed() >= self.keep_history);
+        if reached && let Ok(revision) = present_revision(shared) {
+            let old = self.mark.replace((Instant::now(), revision)).map(|(_, old)| old);
+            if let Some(old) = old.filter(|old| old.0 > 1) {
+                self.compactions.push_back(Compaction {
+                    revision: old,
+                    reply: None,
+                });
+            }
+        }
+        expiry::is_due(&shared.database).unwrap_or_else(|error| {
+            tracing::error!(%error, "looking for expired keys failed");
+            false
+        })
+    }
+
+    fn carry_out(&mut self, shared: &Shared, commands: VecDeque<Command>, expire: bool) {
+        let mut pending = Vec::with_capacity(commands.len());
+        let result = self.apply(shared, commands, expire, &mut pending);
+        match &result {
+            Ok(batch) if batch.changed => shared.hub.publish(batch),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(%error, "a commit failed");
+                if let Some(Compaction { reply: Some(reply), .. }) = self.compactions.pop_front() {
+                    let _ = reply.send(Err(error.clone()));
                 }
-            },
-        };
-        match command {
-            Command::Commit { txn, reply } => {
-                let outcome = match apply_txn(write, &txn, &mut events) {
-                    Ok(outcome) => outcome,
+            }
+        }
+        for answer in pending {
+            match (answer, &result) {
+                (Pending::Commit(reply, outcome), Ok(_)) => drop(reply.send(outcome)),
+                (Pending::Commit(reply, _), Err(error)) => drop(reply.send(Err(error.clone().into()))),
+                (Pending::Compact(reply, outcome), Ok(_)) => drop(reply.send(outcome)),
+                (Pending::Compact(reply, _), Err(error)) => drop(reply.send(Err(error.clone()))),
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        shared: &Shared,
+        mut commands: VecDeque<Command>,
+        expire: bool,
+        pending: &mut Vec<Pending>,
+    ) -> Result<Batch, StoreError> {
+        let result = self.apply_all(shared, &mut commands, expire, pending);
+        if let Err(error) = &result {
+            // None of them has happened, nor will.
+            pending.extend(commands.into_iter().map(|command| match command {
+                Command::Commit { reply, .. } => Pending::Commit(reply, Err(error.clone().into())),
+                Command::Compact { reply, .. } => Pending::Compact(reply, Err(error.clone())),
+            }));
+        }
+        result
+    }
+
+    fn apply_all(
+        &mut self,
+        shared: &Shared,
+        commands: &mut VecDeque<Command>,
+        expire: bool,
+        pending: &mut Vec<Pending>,
+    ) -> Result<Batch, StoreError> {
+        let write = shared.database.begin_write().map_err(failed)?;
+        let mut batch = Batch::default();
+        while let Some(command) = commands.pop_front() {
+            match command {
+                Command::Commit { txn, reply } => match apply_txn(&write, txn, &mut batch) {
+                    Ok(outcome) => pending.push(Pending::Commit(reply, outcome)),
                     Err(error) => {
                         pending.push(Pending::Commit(reply, Err(error.clone().into())));
                         return Err(error);
                     }
-                };
-                pending.push(Pending::Commit(reply, outcome));
+                },
+                Command::Compact { revision, reply } => match compaction::check(&write, revision)? {
+                    Ok(()) => self.compactions.push_back(Compaction {
+                        revision,
+                        reply: Some(reply),
+                    }),
+                    Err(refused) => pending.push(Pending::Compact(reply, Err(refused))),
+                },
             }
-            Command::Compact { revision, reply } => {
-                let outcome = compact(write, revision);
-                pending.push(Pending::Compact(reply, outcome));
-            }
-            Command::Progress { reply } => pending.push(Pending::Progress(reply)),
         }
+        if expire {
+            expiry::expire(&write, &mut batch)?;
+        }
+        if let Some(first) = self.compactions.front()
+            && (compaction::check(&write, first.revision)?.is_err()
+                || compaction::slice(&write, first.revision, &mut batch)?)
+            && let Some(Compaction { reply: Some(reply), .. }) = self.compactions.pop_front()
+        {
+            pending.push(Pending::Compact(reply, Ok(())));
+        }
+        {
+            let meta = write.open_table(META).map_err(failed)?;
+            batch.revision = Revision(meta.get(REVISION).map_err(failed)?.map_or(0, |v| v.value()));
+        }
+        if batch.changed {
+            // After a failed durable commit the database file decides at the next start whether it happened.
+            write.commit().map_err(commit_failed)?;
+        } else {
+            write.abort().map_err(failed)?;
+        }
+        Ok(batch)
     }
-    let Some(write) = transaction else {
-        return Err(StoreError::Unavailable("no transaction".to_owned()));
-    };
-    let revision = {
-        let meta = write.open_table(META).map_err(corrupt)?;
-        meta.get(REVISION).map_err(corrupt)?.map_or(0, |v| v.value())
-    };
-    // After a failed durable commit the database file decides at the next start whether it happened.
-    write.commit().map_err(|e| StoreError::Unknown(e.to_string()))?;
-    Ok((events, Revision(revision)))
 }
 
-fn fail(command: Command, error: &StoreError, pending: &mut Vec<Pending>) {
-    pending.push(match command {
-        Command::Commit { reply, .. } => Pending::Commit(reply, Err(error.clone().into())),
-        Command::Compact { reply, .. } => Pending::Compact(reply, Err(error.clone())),
-        Command::Progress { reply } => Pending::Progress(reply),
-    });
+fn present_revision(shared: &Shared) -> Result<Revision, StoreError> {
+    Snapshot::new(shared.database.begin_read().map_err(failed)?).revision()
 }
 
 type Current<'t> = Table<'t, &'static str, (u64, u64, &'static [u8])>;
 
 fn lookup(current: &Current<'_>, key: &str) -> Result<Option<KeyValue>, StoreError> {
-    Ok(current.get(key).map_err(corrupt)?.map(|v| {
+    Ok(current.get(key).map_err(failed)?.map(|v| {
         let (create, modified, value) = v.value();
-        key_value(key, create, modified, value)
+        key_value(key, create, modified, Bytes::copy_from_slice(value))
     }))
 }
 
-fn apply_txn(
+/// Applies one transaction; the inner result is the caller's answer.
+pub(super) fn apply_txn(
     write: &WriteTransaction,
-    txn: &Txn,
-    events: &mut Vec<Event>,
+    txn: Txn,
+    batch: &mut Batch,
 ) -> Result<Result<Commit, CommitError>, StoreError> {
-    let mut meta = write.open_table(META).map_err(corrupt)?;
-    let mut current = write.open_table(CURRENT).map_err(corrupt)?;
-    let last = meta.get(REVISION).map_err(corrupt)?.map_or(1, |v| v.value());
+    let mut meta = write.open_table(META).map_err(failed)?;
+    let mut current = write.open_table(CURRENT).map_err(failed)?;
+    let last = meta.get(REVISION).map_err(failed)?.map_or(1, |v| v.value());
     let mut seen = Vec::with_capacity(txn.compare.len());
     for compare in &txn.compare {
         seen.push(lookup(&current, &compare.key)?);
@@ -252,103 +295,49 @@ fn apply_txn(
         }));
     }
     let revision = last + 1;
-    let mut history = write.open_table(HISTORY).map_err(corrupt)?;
-    let mut keys = String::new();
-    for op in &txn.ops {
+    let mut history = write.open_table(HISTORY).map_err(failed)?;
+    let mut changes = write.open_table(CHANGES).map_err(failed)?;
+    let mut place = 0;
+    for op in txn.ops {
         let (key, value, ttl) = match op {
-            Op::Put { key, value, ttl } => (key.as_str(), Some(value), *ttl),
-            Op::Delete { key } => (key.as_str(), None, None),
+            Op::Put { key, value, ttl } => (key, Some(value), ttl),
+            Op::Delete { key } => (key, None, None),
         };
-        let previous = lookup(&current, key)?;
-        let create = match (value, &previous) {
+        let key = key.as_str();
+        let previous = match txn.compare.iter().position(|compare| compare.key == key) {
+            Some(at) => seen[at].take(),
+            None => lookup(&current, key)?,
+        };
+        let create = match (&value, &previous) {
             (None, None) => continue,
             (None, Some(_)) => 0,
             (Some(_), Some(kv)) => kv.create_revision.0,
             (Some(_), None) => revision,
         };
-        let bytes: &[u8] = value.map_or(&[], |v| v.as_ref());
-        if value.is_some() {
-            current.insert(key, (create, revision, bytes)).map_err(corrupt)?;
-        } else {
-            current.remove(key).map_err(corrupt)?;
+        match &value {
+            Some(bytes) => drop(current.insert(key, (create, revision, &bytes[..])).map_err(failed)?),
+            None => drop(current.remove(key).map_err(failed)?),
         }
-        history.insert((key, revision), (create, bytes)).map_err(corrupt)?;
+        let value = value.unwrap_or_default();
+        history.insert((key, revision), (create, &value[..])).map_err(failed)?;
+        changes.insert((revision, place), key).map_err(failed)?;
+        place += 1;
         if let Some(ttl) = ttl {
-            let deadline = now_ms().saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-            let mut table = write.open_table(TTL).map_err(corrupt)?;
-            table.insert((deadline, key), revision).map_err(corrupt)?;
+            let mut table = write.open_table(TTL).map_err(failed)?;
+            table.insert((expiry::deadline(ttl), key), revision).map_err(failed)?;
         }
-        keys.push_str(key);
-        keys.push(SEPARATOR);
-        events.push(event(key_value(key, create, revision, bytes), previous));
+        batch
+            .events
+            .push(event(key_value(key, create, revision, value), previous));
     }
-    forget_deadlines(write, txn)?;
-    if keys.is_empty() {
+    if place == 0 {
         return Ok(Ok(Commit {
             revision: Revision(last),
         }));
     }
-    write
-        .open_table(LOG)
-        .map_err(corrupt)?
-        .insert(revision, keys.as_str())
-        .map_err(corrupt)?;
-    meta.insert(REVISION, revision).map_err(corrupt)?;
+    meta.insert(REVISION, revision).map_err(failed)?;
+    batch.changed = true;
     Ok(Ok(Commit {
         revision: Revision(revision),
     }))
-}
-
-/// A deadline that has passed has done its work, whether its key was deleted here or put anew since.
-fn forget_deadlines(write: &WriteTransaction, txn: &Txn) -> Result<(), StoreError> {
-    if !matches!(txn.ops.as_slice(), [Op::Delete { .. }]) {
-        return Ok(());
-    }
-    let mut table = write.open_table(TTL).map_err(corrupt)?;
-    table
-        .retain_in(..=(now_ms(), "\u{10ffff}"), |(_, key), _| {
-            !txn.ops
-                .iter()
-                .any(|op| matches!(op, Op::Delete { key: deleted } if deleted == key))
-        })
-        .map_err(corrupt)
-}
-
-/// Drops the states that no read at `revision` or later can see.
-fn compact(write: &WriteTransaction, revision: Revision) -> Result<(), StoreError> {
-    let mut meta = write.open_table(META).map_err(corrupt)?;
-    let compacted = Revision(meta.get(COMPACTED).map_err(corrupt)?.map_or(0, |v| v.value()));
-    let present = Revision(meta.get(REVISION).map_err(corrupt)?.map_or(1, |v| v.value()));
-    if revision <= compacted {
-        return Err(StoreError::Compacted { compacted });
-    }
-    if revision > present {
-        return Err(StoreError::Future { current: present });
-    }
-    let mut history = write.open_table(HISTORY).map_err(corrupt)?;
-    let mut drop_list: Vec<(String, u64)> = Vec::new();
-    let mut newest: Option<(String, u64, bool)> = None;
-    for entry in history.iter().map_err(corrupt)? {
-        let (at, state) = entry.map_err(corrupt)?;
-        let (key, modified) = at.value();
-        let same = newest.as_ref().is_some_and(|(k, ..)| k == key);
-        if !same {
-            // The last state up to the compaction stays, unless it is a delete.
-            drop_list.extend(newest.take().filter(|(_, _, deleted)| *deleted).map(|(k, m, _)| (k, m)));
-        }
-        if modified <= revision.0 {
-            if let Some((k, m, _)) = newest.take() {
-                drop_list.push((k, m));
-            }
-            newest = Some((key.to_owned(), modified, state.value().0 == 0));
-        }
-    }
-    drop_list.extend(newest.filter(|(_, _, deleted)| *deleted).map(|(k, m, _)| (k, m)));
-    for (key, modified) in drop_list {
-        history.remove((key.as_str(), modified)).map_err(corrupt)?;
-    }
-    let mut log = write.open_table(LOG).map_err(corrupt)?;
-    log.retain_in(..=revision.0, |_, _| false).map_err(corrupt)?;
-    meta.insert(COMPACTED, revision.0).map_err(corrupt)?;
-    Ok(())
 }

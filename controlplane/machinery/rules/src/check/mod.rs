@@ -13,7 +13,7 @@ pub(crate) use minato_schema::Path;
 use serde_json::Value;
 
 pub(crate) use labels::{SelectorRule, annotations, label_key, labels, selector, selector_matches};
-pub(crate) use net::{absolute_path, cidr, contains, ip, no_backsteps, non_special_ip, parse_cidr, relative_path};
+pub(crate) use net::{absolute_path, cidr, ip, no_backsteps, non_special_ip, relative_path};
 pub(crate) use resources::{Amount, may_overcommit, quantity, resource_amount, resource_name};
 
 use crate::tree::Tree as _;
@@ -46,8 +46,6 @@ pub(crate) trait Report {
     fn not_found(&mut self, at: &Path<'_>, value: &str);
     /// The value has more bytes than allowed.
     fn too_long(&mut self, at: &Path<'_>, most: usize);
-    /// The list has more items than allowed.
-    fn too_many(&mut self, at: &Path<'_>, count: usize, most: usize);
 
     /// Checks a text by a rule of `minato_meta::names`.
     fn named(&mut self, at: &Path<'_>, value: &str, rule: impl Fn(&str) -> Vec<String>) {
@@ -126,14 +124,6 @@ impl Report for FieldErrors {
             at.to_string(),
             Value::Null,
             format!("may not be more than {most} bytes"),
-        ));
-    }
-    fn too_many(&mut self, at: &Path<'_>, count: usize, most: usize) {
-        self.push(FieldError::new(
-            FieldErrorClass::TooMany,
-            at.to_string(),
-            Value::Null,
-            format!("{count}: must have at most {most} items"),
         ));
     }
 }

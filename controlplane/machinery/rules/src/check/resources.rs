@@ -46,8 +46,15 @@ fn is_whole(name: &str) -> bool {
     is_extended(name)
         || matches!(
             name,
-            "pods" | "services" | "replicationcontrollers" | "resourcequotas" | "secrets" | "configmaps"
-                | "persistentvolumeclaims" | "services.nodeports" | "services.loadbalancers"
+            "pods"
+                | "services"
+                | "replicationcontrollers"
+                | "resourcequotas"
+                | "secrets"
+                | "configmaps"
+                | "persistentvolumeclaims"
+                | "services.nodeports"
+                | "services.loadbalancers"
         )
 }
 

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::{apps, core};
 use super::plain::{Plain, Review};
+use super::{apps, core};
 use crate::resource::{Strategy, Verb};
 
 /// One kind. Empty strings and slices where there is nothing to say.
@@ -156,7 +156,6 @@ pub(super) const ROWS: &[Row] = &[
     APPS.namespaced("ReplicaSet", "replicasets", of::<apps::ReplicaSet>).short(&["rs"]).in_all().with(SCALED),
     APPS.namespaced("StatefulSet", "statefulsets", of::<apps::StatefulSet>).short(&["sts"]).in_all().with(SCALED),
     AUTOSCALING.namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers", of::<Plain>).version("v2").short(&["hpa"]).in_all().with(STATUS),
-    AUTOSCALING.namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers", of::<Plain>).short(&["hpa"]).in_all().with(STATUS).stored("autoscaling", "v2"),
     BATCH.namespaced("CronJob", "cronjobs", of::<Plain>).short(&["cj"]).in_all().with(STATUS),
     BATCH.namespaced("Job", "jobs", of::<Plain>).in_all().with(STATUS),
     CERTIFICATES.cluster("CertificateSigningRequest", "certificatesigningrequests", of::<Plain>).short(&["csr"]).with(&["approval", "status"]),

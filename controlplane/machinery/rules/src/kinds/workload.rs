@@ -3,7 +3,7 @@
 use minato_meta::{FieldError, FieldErrors};
 use serde_json::Value;
 
-use crate::check::{IMMUTABLE, Path, Report as _, SelectorRule, same, selector, selector_matches, STATUS};
+use crate::check::{IMMUTABLE, Path, Report as _, STATUS, SelectorRule, same, selector, selector_matches};
 use crate::pod;
 use crate::pod::validation;
 use crate::tree::{Tree as _, at_mut, fill};
@@ -86,7 +86,11 @@ pub(super) fn parts(errors: &mut FieldErrors, object: &Value, fields: &[&str], w
     for field in fields {
         let count = status.count(field);
         if count > status.count(whole) {
-            errors.invalid(&at.field(field), count, format!("cannot be greater than status.{whole}"));
+            errors.invalid(
+                &at.field(field),
+                count,
+                format!("cannot be greater than status.{whole}"),
+            );
         }
     }
 }

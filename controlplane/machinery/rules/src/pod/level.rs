@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn containers_add_up_and_first_ones_take_turns() {
-        let asks = |cpu: &str, restart: &str| json!({"resources": {"requests": {"cpu": cpu}}, "restartPolicy": restart});
+        let asks =
+            |cpu: &str, restart: &str| json!({"resources": {"requests": {"cpu": cpu}}, "restartPolicy": restart});
         let spec = json!({
             "containers": [asks("1", ""), asks("500m", "")],
             "initContainers": [asks("100m", "Always"), asks("3", "")],

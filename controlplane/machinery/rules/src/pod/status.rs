@@ -71,7 +71,10 @@ fn summary(pod: &Value) -> Summary {
     if condition(status, "PodScheduled").is_some_and(|c| c.text("reason") == "SchedulingGated") {
         reason = "SchedulingGated".to_owned();
     }
-    let side_cars = spec.list("initContainers").iter().filter(|c| c.text("restartPolicy") == "Always");
+    let side_cars = spec
+        .list("initContainers")
+        .iter()
+        .filter(|c| c.text("restartPolicy") == "Always");
     let mut summary = Summary {
         ready: 0,
         total: spec.list("containers").len() + side_cars.count(),
@@ -104,7 +107,10 @@ fn first_containers(pod: &Value, summary: &mut Summary) -> (bool, Restarts) {
         if stays {
             of_side_cars.add(container);
         }
-        let (terminated, waiting) = (container.at("state.terminated"), container.at("state.waiting").text("reason"));
+        let (terminated, waiting) = (
+            container.at("state.terminated"),
+            container.at("state.waiting").text("reason"),
+        );
         if terminated.is_object() && terminated.count("exitCode") == 0 {
             continue;
         }
@@ -141,7 +147,11 @@ fn main_containers(status: &Value, summary: &mut Summary) {
         }
     }
     if summary.reason == "Completed" && running {
-        let word = if is_true(status, "Ready") { "Running" } else { "NotReady" };
+        let word = if is_true(status, "Ready") {
+            "Running"
+        } else {
+            "NotReady"
+        };
         summary.reason = word.to_owned();
     }
 }
@@ -151,7 +161,9 @@ fn readiness_gates(pod: &Value) -> Value {
     if gates.is_empty() {
         return json!(show::NONE);
     }
-    let open = gates.iter().filter(|g| is_true(pod.sub("status"), g.text("conditionType")));
+    let open = gates
+        .iter()
+        .filter(|g| is_true(pod.sub("status"), g.text("conditionType")));
     json!(format!("{}/{}", open.count(), gates.len()))
 }
 
@@ -203,13 +215,24 @@ mod tests {
         let completed = json!({"state": {"terminated": {"reason": "Completed", "exitCode": 0}}});
         let of = |statuses: Vec<Value>, ready: &str| {
             let containers: Vec<Value> = statuses.iter().map(|_| json!({})).collect();
-            row(json!({"spec": {"containers": containers}, "status": {"phase": "Running",
-                "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": statuses}}))
+            row(
+                json!({"spec": {"containers": containers}, "status": {"phase": "Running",
+                "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": statuses}}),
+            )
         };
         assert_eq!(of(vec![running.clone()], "True"), owned("1/1", "Running", "0"));
-        assert_eq!(of(vec![running.clone(), crashing], "False"), owned("1/2", "CrashLoopBackOff", "3 (5m ago)"));
-        assert_eq!(of(vec![running.clone(), completed.clone()], "True"), owned("1/2", "Running", "0"));
-        assert_eq!(of(vec![running, completed.clone()], "False"), owned("1/2", "NotReady", "0"));
+        assert_eq!(
+            of(vec![running.clone(), crashing], "False"),
+            owned("1/2", "CrashLoopBackOff", "3 (5m ago)")
+        );
+        assert_eq!(
+            of(vec![running.clone(), completed.clone()], "True"),
+            owned("1/2", "Running", "0")
+        );
+        assert_eq!(
+            of(vec![running, completed.clone()], "False"),
+            owned("1/2", "NotReady", "0")
+        );
         assert_eq!(of(vec![completed], "False"), owned("0/1", "Completed", "0"));
         let killed = json!({"state": {"terminated": {"signal": 9, "exitCode": 137}}});
         assert_eq!(of(vec![killed], "False"), owned("0/1", "Signal:9", "0"));
@@ -220,15 +243,32 @@ mod tests {
     #[test]
     fn first_containers_show_how_far_they_are() {
         let of = |statuses: Value| {
-            row(json!({"spec": {"containers": [{}], "initContainers": [{"name": "a"}, {"name": "b"}]},
-                "status": {"phase": "Pending", "initContainerStatuses": statuses}}))
+            row(
+                json!({"spec": {"containers": [{}], "initContainers": [{"name": "a"}, {"name": "b"}]},
+                "status": {"phase": "Pending", "initContainerStatuses": statuses}}),
+            )
         };
         let done = json!({"name": "a", "state": {"terminated": {"exitCode": 0}}});
-        assert_eq!(of(json!([{"name": "a", "state": {"running": {}}}])), owned("0/1", "Init:0/2", "0"));
-        assert_eq!(of(json!([done, {"name": "b", "state": {"waiting": {"reason": "PodInitializing"}}}])), owned("0/1", "Init:1/2", "0"));
-        assert_eq!(of(json!([{"state": {"waiting": {"reason": "ImagePullBackOff"}}}])), owned("0/1", "Init:ImagePullBackOff", "0"));
-        assert_eq!(of(json!([{"state": {"terminated": {"exitCode": 1}}, "restartCount": 2}])), owned("0/1", "Init:ExitCode:1", "2"));
-        assert_eq!(of(json!([{"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}])), owned("0/1", "Init:Error", "0"));
+        assert_eq!(
+            of(json!([{"name": "a", "state": {"running": {}}}])),
+            owned("0/1", "Init:0/2", "0")
+        );
+        assert_eq!(
+            of(json!([done, {"name": "b", "state": {"waiting": {"reason": "PodInitializing"}}}])),
+            owned("0/1", "Init:1/2", "0")
+        );
+        assert_eq!(
+            of(json!([{"state": {"waiting": {"reason": "ImagePullBackOff"}}}])),
+            owned("0/1", "Init:ImagePullBackOff", "0")
+        );
+        assert_eq!(
+            of(json!([{"state": {"terminated": {"exitCode": 1}}, "restartCount": 2}])),
+            owned("0/1", "Init:ExitCode:1", "2")
+        );
+        assert_eq!(
+            of(json!([{"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}])),
+            owned("0/1", "Init:Error", "0")
+        );
     }
 
     #[test]
@@ -244,9 +284,7 @@ mod tests {
 
     #[test]
     fn going_lost_and_gated() {
-        let going = |reason: &str, phase: &str| {
-            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": phase, "reason": reason}})
-        };
+        let going = |reason: &str, phase: &str| json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": phase, "reason": reason}});
         assert_eq!(row(going("", "Running")).1, "Terminating");
         assert_eq!(row(going("NodeLost", "Running")).1, "Unknown");
         assert_eq!(row(going("", "Succeeded")).1, "Succeeded");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::check::{Path, quantity, SPEC};
+use crate::check::{Path, quantity};
 use crate::tree::Tree as _;
 
 /// Node labels that have other names by now.
@@ -120,6 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::check::SPEC;
 
     #[test]
     fn what_is_probably_not_meant() {

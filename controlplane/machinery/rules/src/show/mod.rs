@@ -48,13 +48,6 @@ impl Col {
             ..Self::text(name, about)
         }
     }
-    /// A column of yes or no.
-    pub(crate) const fn boolean(name: &'static str, about: &'static str) -> Self {
-        Self {
-            column_type: "boolean",
-            ..Self::text(name, about)
-        }
-    }
     /// The same column, shown in wide output only.
     pub(crate) const fn wide(self) -> Self {
         Self { wide: true, ..self }
@@ -98,7 +91,7 @@ pub(crate) fn name(object: &Value) -> Value {
 }
 
 /// Time since the object was created.
-pub(crate) fn age(object: &Value, now: Timestamp) -> Value {
+pub fn age(object: &Value, now: Timestamp) -> Value {
     Value::from(since(object.at("metadata.creationTimestamp"), now))
 }
 
@@ -164,15 +157,6 @@ pub(crate) fn containers_and_images(spec: &Value) -> [Value; 2] {
     })
 }
 
-/// `True` or `False`, or what stands for neither.
-pub(crate) fn optional_bool(value: &Value) -> Value {
-    Value::from(match value.as_bool() {
-        Some(true) => "True",
-        Some(false) => "False",
-        None => UNSET,
-    })
-}
-
 /// Access modes of a volume in short.
 pub(crate) fn access_modes(list: &[Value]) -> String {
     let listed = |mode: &str| list.iter().any(|m| m.as_text() == mode);
@@ -200,7 +184,10 @@ mod tests {
         assert_eq!(selector_text(&selector), "a in (x,y),z=1");
         assert_eq!(selector_text(&json!({})), NONE);
         assert_eq!(selector_text(&json!({"matchLabels": {"/": ""}})), "<error>");
-        assert_eq!(access_modes(&[json!("ReadOnlyMany"), json!("ReadWriteOnce")]), "RWO,ROX");
+        assert_eq!(
+            access_modes(&[json!("ReadOnlyMany"), json!("ReadWriteOnce")]),
+            "RWO,ROX"
+        );
         let texts = ["a", "b", "c", "d"].map(str::to_owned);
         assert_eq!(shortened(&texts, 3, NONE), "a,b,c + 1 more...");
         assert_eq!(shortened(&texts, 4, NONE), "a,b,c,d");
@@ -210,7 +197,10 @@ mod tests {
     #[test]
     fn times_that_are_not_there_are_unknown() {
         assert_eq!(since(&json!(null), Timestamp::UNIX_EPOCH), UNKNOWN);
-        assert_eq!(since(&json!("1970-01-01T00:00:10Z"), Timestamp::UNIX_EPOCH), "<invalid>");
+        assert_eq!(
+            since(&json!("1970-01-01T00:00:10Z"), Timestamp::UNIX_EPOCH),
+            "<invalid>"
+        );
         assert_eq!(since(&json!("1969-12-31T23:59:50Z"), Timestamp::UNIX_EPOCH), "10s");
     }
 }

@@ -69,7 +69,13 @@ mod tests {
         let object = json!({"data": {"a": 1}, "revision": 2, "metadata": {"ownerReferences": [
             {"kind": "DaemonSet", "apiVersion": "apps/v1", "name": "d", "controller": true}]}});
         assert!(ControllerRevision.validate(&object).is_empty());
-        assert_eq!(ControllerRevision.validate_update(&json!({"data": {"a": 2}}), &object).0.len(), 1);
+        assert_eq!(
+            ControllerRevision
+                .validate_update(&json!({"data": {"a": 2}}), &object)
+                .0
+                .len(),
+            1
+        );
         let cells = ControllerRevision.cells(&object, Timestamp::UNIX_EPOCH);
         assert_eq!(cells[1..3], [json!("daemonset.apps/d"), json!(2)]);
     }

@@ -21,7 +21,11 @@ const HISTORY: i64 = 10;
 pub(in crate::kinds) struct DaemonSet;
 
 fn template_generation(object: &Value) -> i64 {
-    object.at("metadata.annotations").text(TEMPLATE_GENERATION).parse().unwrap_or(0)
+    object
+        .at("metadata.annotations")
+        .text(TEMPLATE_GENERATION)
+        .parse()
+        .unwrap_or(0)
 }
 
 fn set_template_generation(object: &mut Value, generation: i64) {
@@ -183,7 +187,8 @@ mod tests {
     fn surge_and_gaps_exclude_each_other() {
         let errors = |missing: Value, surge: Value| {
             let mut errors = FieldErrors::default();
-            let value = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": missing, "maxSurge": surge}});
+            let value =
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": missing, "maxSurge": surge}});
             strategy(&mut errors, &SPEC.field("updateStrategy"), &value);
             errors.0.len()
         };

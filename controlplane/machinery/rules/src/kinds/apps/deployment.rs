@@ -183,7 +183,11 @@ mod tests {
         assert_eq!(object["spec"]["revisionHistoryLimit"], 10);
         assert_eq!(object["spec"]["progressDeadlineSeconds"], 600);
         assert_eq!(object["spec"]["template"]["spec"]["restartPolicy"], "Always");
-        assert!(Deployment.validate(&object).is_empty(), "{:?}", texts(&Deployment.validate(&object)));
+        assert!(
+            Deployment.validate(&object).is_empty(),
+            "{:?}",
+            texts(&Deployment.validate(&object))
+        );
     }
 
     #[test]
@@ -192,7 +196,9 @@ mod tests {
         object["spec"]["template"]["metadata"]["labels"] = json!({"app": "b"});
         assert_eq!(
             texts(&Deployment.validate(&object)),
-            ["spec.template.metadata.labels: Invalid value: {\"app\":\"b\"}: `selector` does not match template `labels`"]
+            [
+                "spec.template.metadata.labels: Invalid value: {\"app\":\"b\"}: `selector` does not match template `labels`"
+            ]
         );
         let mut object = deployment();
         object["spec"]["selector"] = json!(null);
@@ -230,7 +236,10 @@ mod tests {
             with(json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "0%"}})),
             ["spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"]
         );
-        assert_eq!(with(json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "101%", "maxSurge": 1}})).len(), 1);
+        assert_eq!(
+            with(json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "101%", "maxSurge": 1}})).len(),
+            1
+        );
         assert!(with(json!({"type": "x"}))[0].contains("supported values: \"Recreate\", \"RollingUpdate\""));
     }
 

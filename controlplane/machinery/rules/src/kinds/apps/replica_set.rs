@@ -41,7 +41,11 @@ impl Strategy for ReplicaSet {
     fn validate_status_update(&self, object: &Value, _: &Value) -> FieldErrors {
         let mut errors = FieldErrors::default();
         let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-        workload::counts(&mut errors, object, &["replicas", "observedGeneration", "terminatingReplicas"]);
+        workload::counts(
+            &mut errors,
+            object,
+            &["replicas", "observedGeneration", "terminatingReplicas"],
+        );
         workload::counts(&mut errors, object, &parts);
         workload::parts(&mut errors, object, &parts, "replicas");
         workload::parts(&mut errors, object, &["availableReplicas"], "readyReplicas");

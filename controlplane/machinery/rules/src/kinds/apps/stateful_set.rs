@@ -115,8 +115,17 @@ impl Strategy for StatefulSet {
 
     fn validate_status_update(&self, object: &Value, _: &Value) -> FieldErrors {
         let mut errors = FieldErrors::default();
-        let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-        workload::counts(&mut errors, object, &["replicas", "observedGeneration", "collisionCount"]);
+        let parts = [
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+        ];
+        workload::counts(
+            &mut errors,
+            object,
+            &["replicas", "observedGeneration", "collisionCount"],
+        );
         workload::counts(&mut errors, object, &parts);
         workload::parts(&mut errors, object, &parts, "replicas");
         workload::parts(&mut errors, object, &["availableReplicas"], "readyReplicas");
@@ -167,11 +176,7 @@ fn strategy(errors: &mut FieldErrors, at: &Path<'_>, strategy: &Value) {
             errors.not_negative(&at.field("partition"), rolling.int("partition"));
             number_or_percent(errors, &at.field("maxUnavailable"), rolling.sub("maxUnavailable"));
         }
-        other => errors.invalid(
-            at,
-            other,
-            "must be 'RollingUpdate' or 'OnDelete'",
-        ),
+        other => errors.invalid(at, other, "must be 'RollingUpdate' or 'OnDelete'"),
     }
 }
 
@@ -183,7 +188,8 @@ fn without_claimed_mounts(errors: &mut FieldErrors, spec: &Value) {
         .map(|c| c.sub("metadata").text("name"))
         .collect();
     errors.0.retain(|e| {
-        let about_a_mount = e.class == minato_meta::FieldErrorClass::NotFound && e.field.starts_with("spec.template.spec.");
+        let about_a_mount =
+            e.class == minato_meta::FieldErrorClass::NotFound && e.field.starts_with("spec.template.spec.");
         !(about_a_mount && claimed.contains(&e.value.as_text()))
     });
 }
@@ -209,7 +215,10 @@ mod tests {
         let object = set();
         let spec = &object["spec"];
         assert_eq!(spec["podManagementPolicy"], "OrderedReady");
-        assert_eq!(spec["updateStrategy"], json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
+        assert_eq!(
+            spec["updateStrategy"],
+            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
+        );
         assert_eq!(
             spec["persistentVolumeClaimRetentionPolicy"],
             json!({"whenDeleted": "Retain", "whenScaled": "Retain"})
@@ -226,6 +235,9 @@ mod tests {
         object["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
         assert!(StatefulSet.validate_update(&object, &old).is_empty());
         object["spec"]["serviceName"] = json!("t");
-        assert_eq!(StatefulSet.validate_update(&object, &old).0[0].to_string(), format!("spec: Forbidden: {FROZEN}"));
+        assert_eq!(
+            StatefulSet.validate_update(&object, &old).0[0].to_string(),
+            format!("spec: Forbidden: {FROZEN}")
+        );
     }
 }

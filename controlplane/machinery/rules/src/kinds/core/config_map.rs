@@ -48,7 +48,11 @@ impl Strategy for ConfigMap {
             for (key, value) in map.entries() {
                 errors.named(&at.key(key), key, names::config_map_key);
                 let text = value.as_text();
-                total += if field == "data" { text.len() } else { decoded_length(text) };
+                total += if field == "data" {
+                    text.len()
+                } else {
+                    decoded_length(text)
+                };
                 if field == "data" && binary.get(key).is_some() {
                     errors.invalid(&at.key(key), key.as_str(), "duplicate of key present in binaryData");
                 }

@@ -90,7 +90,11 @@ fn subset(errors: &mut FieldErrors, at: &Path<'_>, subset: &Value) {
         errors.port(&at.field("port"), port.count("port"));
         errors.one_of_required(&at.field("protocol"), port.text("protocol"), &["SCTP", "TCP", "UDP"]);
         if port.has("appProtocol") {
-            errors.named(&at.field("appProtocol"), port.text("appProtocol"), names::qualified_name);
+            errors.named(
+                &at.field("appProtocol"),
+                port.text("appProtocol"),
+                names::qualified_name,
+            );
         }
     }
 }
@@ -132,12 +136,16 @@ mod tests {
             of(json!([{"addresses": ips, "ports": [{"port": 80}]}])),
             "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more..."
         );
-        assert_eq!(of(json!([{"addresses": [{"ip": "fd00::1"}], "ports": [{"port": 80}]}])), "[fd00::1]:80");
+        assert_eq!(
+            of(json!([{"addresses": [{"ip": "fd00::1"}], "ports": [{"port": 80}]}])),
+            "[fd00::1]:80"
+        );
     }
 
     #[test]
     fn addresses_must_be_reachable() {
-        let object = json!({"subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 80, "protocol": "TCP"}]}, {}]});
+        let object =
+            json!({"subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 80, "protocol": "TCP"}]}, {}]});
         let fields: Vec<String> = Endpoints.validate(&object).0.iter().map(|e| e.field.clone()).collect();
         assert_eq!(fields, ["subsets[0].addresses[0].ip", "subsets[1]"]);
     }

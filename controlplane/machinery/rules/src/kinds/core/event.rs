@@ -235,7 +235,10 @@ mod tests {
             "series": {"count": 7, "lastObservedTime": "2026-01-01T00:04:30.000000Z"}});
         let now: Timestamp = "2026-01-01T00:05:00Z".parse().unwrap();
         let cells = Event.cells(&event, now);
-        assert_eq!((&cells[0], &cells[7], &cells[8]), (&json!("30s"), &json!("5m"), &json!("7")));
+        assert_eq!(
+            (&cells[0], &cells[7], &cells[8]),
+            (&json!("30s"), &json!("5m"), &json!("7"))
+        );
         assert_eq!(cells[5], "c");
     }
 
@@ -246,6 +249,10 @@ mod tests {
             Event.validate(&event).0[0].to_string(),
             "involvedObject.namespace: Invalid value: \"b\": does not match event.namespace"
         );
-        assert!(Event.validate(&json!({"metadata": {"namespace": "default"}, "involvedObject": {}})).is_empty());
+        assert!(
+            Event
+                .validate(&json!({"metadata": {"namespace": "default"}, "involvedObject": {}}))
+                .is_empty()
+        );
     }
 }

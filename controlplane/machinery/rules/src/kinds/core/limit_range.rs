@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use minato_meta::FieldErrors;
 use serde_json::Value;
 
-use crate::check::{Amount, Path, Report as _, Seen, quantity, resource_amount, SPEC};
+use crate::check::{Amount, Path, Report as _, SPEC, Seen, quantity, resource_amount};
 use crate::resource::{Column, Strategy};
 use crate::show::{self, CREATED_AT, NAME};
 use crate::tree::{Tree as _, each, ensure, fill, sub_mut};
@@ -94,8 +94,14 @@ fn item(errors: &mut FieldErrors, at: &Path<'_>, item: &Value) {
             errors.forbidden(&at.field(field), "may not be specified when `type` is 'Pod'");
         }
     }
-    if item.text("type") == "PersistentVolumeClaim" && item.at("min.storage").is_null() && item.at("max.storage").is_null() {
-        errors.required(&at.field("limits"), "either minimum or maximum storage value is required, but neither was provided");
+    if item.text("type") == "PersistentVolumeClaim"
+        && item.at("min.storage").is_null()
+        && item.at("max.storage").is_null()
+    {
+        errors.required(
+            &at.field("limits"),
+            "either minimum or maximum storage value is required, but neither was provided",
+        );
     }
     for (low, high) in GROWING {
         let list = at.field(low);
@@ -131,7 +137,8 @@ mod tests {
 
     #[test]
     fn containers_get_defaults_of_the_bounds() {
-        let mut object = json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}]}});
+        let mut object =
+            json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}]}});
         LimitRange.default(&mut object);
         assert_eq!(
             object["spec"]["limits"][0],

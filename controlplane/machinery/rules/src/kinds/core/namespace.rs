@@ -58,7 +58,11 @@ impl Strategy for Namespace {
             let name = finalizer.as_text();
             errors.named(&at, name, names::qualified_name);
             if !name.contains('/') && name != FINALIZER && name != "orphan" && name != "foregroundDeletion" {
-                errors.invalid(&at, name, "name is neither a standard finalizer name nor is it fully qualified");
+                errors.invalid(
+                    &at,
+                    name,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                );
             }
         }
         errors
@@ -72,7 +76,11 @@ impl Strategy for Namespace {
         if !going && phase != "Active" {
             errors.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
         } else if going && phase != "Terminating" {
-            errors.invalid(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
+            errors.invalid(
+                &at,
+                phase,
+                "may only be 'Terminating' if `deletionTimestamp` is not empty",
+            );
         }
         errors
     }
@@ -95,7 +103,11 @@ impl Strategy for Namespace {
     }
 
     fn columns(&self) -> Vec<Column> {
-        show::columns(&[NAME, Col::text("Status", "Whether the namespace is in use or going."), AGE])
+        show::columns(&[
+            NAME,
+            Col::text("Status", "Whether the namespace is in use or going."),
+            AGE,
+        ])
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {

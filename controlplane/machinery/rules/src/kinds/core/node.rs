@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use minato_meta::FieldErrors;
 use serde_json::{Value, json};
 
-use crate::check::{Amount, Path, Report as _, cidr, resource_amount, SPEC, STATUS};
+use crate::check::{Amount, Path, Report as _, SPEC, STATUS, cidr, resource_amount};
 use crate::pod::validation;
 use crate::resource::{Column, Strategy};
 use crate::show::{self, AGE, Col, NAME};
@@ -155,7 +155,11 @@ fn amounts(errors: &mut FieldErrors, object: &Value) {
 }
 
 fn state(node: &Value) -> String {
-    let ready = node.at("status.conditions").as_list().iter().find(|c| c.text("type") == "Ready");
+    let ready = node
+        .at("status.conditions")
+        .as_list()
+        .iter()
+        .find(|c| c.text("type") == "Ready");
     let word = match ready {
         Some(c) if c.text("status") == "True" => "Ready",
         Some(_) => "NotReady",
@@ -206,11 +210,22 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "n", "Ready,SchedulingDisabled", "a,control-plane", "<unknown>", "v1.36.0", "10.0.0.1", "<none>", "<unknown>",
-                "<unknown>", "<unknown>"
+                "n",
+                "Ready,SchedulingDisabled",
+                "a,control-plane",
+                "<unknown>",
+                "v1.36.0",
+                "10.0.0.1",
+                "<none>",
+                "<unknown>",
+                "<unknown>",
+                "<unknown>"
             ]
         );
-        assert_eq!(state(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})), "NotReady");
+        assert_eq!(
+            state(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
+            "NotReady"
+        );
         assert_eq!(state(&json!({})), "Unknown");
     }
 
@@ -218,7 +233,12 @@ mod tests {
     fn identity_is_given_once() {
         let old = json!({"spec": {"podCIDRs": ["10.0.0.0/24"], "providerID": "a://1"}});
         let new = json!({"spec": {"podCIDRs": ["10.0.1.0/24"], "providerID": "a://2"}});
-        let fields: Vec<String> = Node.validate_update(&new, &old).0.iter().map(|e| e.field.clone()).collect();
+        let fields: Vec<String> = Node
+            .validate_update(&new, &old)
+            .0
+            .iter()
+            .map(|e| e.field.clone())
+            .collect();
         assert_eq!(fields, ["spec.podCIDRs", "spec.providerID"]);
         assert!(Node.validate_update(&old, &json!({"spec": {}})).is_empty());
     }

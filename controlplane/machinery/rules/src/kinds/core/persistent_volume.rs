@@ -5,7 +5,7 @@ use minato_meta::FieldErrors;
 use serde_json::{Value, json};
 
 use super::persistent_volume_claim::access_modes;
-use crate::check::{Amount, Path, Report as _, quantity, resource_amount, same, subdomain, SPEC};
+use crate::check::{Amount, Path, Report as _, SPEC, quantity, resource_amount, same, subdomain};
 use crate::pod::{self, validation};
 use crate::resource::{Column, Strategy};
 use crate::show::{self, AGE, Col, NAME};
@@ -29,7 +29,8 @@ const NOT_SOURCES: [&str; 9] = [
 pub(in crate::kinds) struct PersistentVolume;
 
 fn sources(spec: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    spec.entries().filter(|(key, value)| !NOT_SOURCES.contains(&key.as_str()) && !value.is_null())
+    spec.entries()
+        .filter(|(key, value)| !NOT_SOURCES.contains(&key.as_str()) && !value.is_null())
 }
 
 impl Strategy for PersistentVolume {
@@ -64,7 +65,11 @@ impl Strategy for PersistentVolume {
             spec.text("persistentVolumeReclaimPolicy"),
             &["Delete", "Recycle", "Retain"],
         );
-        errors.one_of(&at.field("volumeMode"), spec.text("volumeMode"), &["Block", "Filesystem"]);
+        errors.one_of(
+            &at.field("volumeMode"),
+            spec.text("volumeMode"),
+            &["Block", "Filesystem"],
+        );
         for field in ["storageClassName", "volumeAttributesClassName"] {
             if !spec.text(field).is_empty() {
                 errors.named(&at.field(field), spec.text(field), subdomain);
@@ -96,7 +101,11 @@ impl Strategy for PersistentVolume {
         }
         errors.unchanged(&at.field("volumeMode"), new.sub("volumeMode"), old.sub("volumeMode"));
         if old.has("nodeAffinity") && !same(new.sub("nodeAffinity"), old.sub("nodeAffinity")) {
-            errors.unchanged(&at.field("nodeAffinity"), new.sub("nodeAffinity"), old.sub("nodeAffinity"));
+            errors.unchanged(
+                &at.field("nodeAffinity"),
+                new.sub("nodeAffinity"),
+                old.sub("nodeAffinity"),
+            );
         }
         errors
     }
@@ -208,7 +217,11 @@ mod tests {
     fn a_whole_one_passes_and_its_source_stays() {
         let object = volume();
         assert_eq!(object["spec"]["persistentVolumeReclaimPolicy"], "Retain");
-        assert!(PersistentVolume.validate(&object).is_empty(), "{:?}", PersistentVolume.validate(&object));
+        assert!(
+            PersistentVolume.validate(&object).is_empty(),
+            "{:?}",
+            PersistentVolume.validate(&object)
+        );
         let mut other = object.clone();
         other["spec"]["hostPath"]["path"] = json!("/y");
         assert_eq!(
@@ -237,7 +250,18 @@ mod tests {
         let texts: Vec<&str> = cells.iter().skip(1).map(|c| c.as_str().unwrap()).collect();
         assert_eq!(
             texts,
-            ["1Gi", "RWO", "Retain", "Bound", "a/b", "", "<unset>", "", "<unknown>", "Filesystem"]
+            [
+                "1Gi",
+                "RWO",
+                "Retain",
+                "Bound",
+                "a/b",
+                "",
+                "<unset>",
+                "",
+                "<unknown>",
+                "Filesystem"
+            ]
         );
     }
 }

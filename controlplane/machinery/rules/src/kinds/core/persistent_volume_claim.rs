@@ -5,7 +5,9 @@ use minato_meta::FieldErrors;
 use serde_json::{Value, json};
 
 use super::persistent_volume::{or_unset, size};
-use crate::check::{Amount, Path, Report as _, SelectorRule, quantity, resource_amount, same, selector, subdomain, SPEC};
+use crate::check::{
+    Amount, Path, Report as _, SPEC, SelectorRule, quantity, resource_amount, same, selector, subdomain,
+};
 use crate::pod;
 use crate::resource::{Column, Strategy};
 use crate::show::{self, AGE, Col, NAME};
@@ -55,7 +57,11 @@ pub(crate) fn spec(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
         }
     }
     if !spec.text("volumeMode").is_empty() {
-        errors.one_of(&at.field("volumeMode"), spec.text("volumeMode"), &["Block", "Filesystem"]);
+        errors.one_of(
+            &at.field("volumeMode"),
+            spec.text("volumeMode"),
+            &["Block", "Filesystem"],
+        );
     }
     for field in ["dataSource", "dataSourceRef"] {
         if !spec.has(field) {
@@ -68,7 +74,11 @@ pub(crate) fn spec(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
             }
         }
         if source.text("apiGroup").is_empty() && !matches!(source.text("kind"), "" | "PersistentVolumeClaim") {
-            errors.invalid(&at, source.text("kind"), "must be 'PersistentVolumeClaim' when referencing the default apiGroup");
+            errors.invalid(
+                &at,
+                source.text("kind"),
+                "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+            );
         }
     }
 }
@@ -227,7 +237,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told() {
-        let errors: Vec<String> = PersistentVolumeClaim.validate(&json!({})).0.iter().map(ToString::to_string).collect();
+        let errors: Vec<String> = PersistentVolumeClaim
+            .validate(&json!({}))
+            .0
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             errors,
             [

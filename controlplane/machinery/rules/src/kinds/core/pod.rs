@@ -161,9 +161,18 @@ mod tests {
         let grace = |pod: Value| Pod.graceful_deletion_seconds(&pod);
         assert_eq!(grace(json!({"spec": {"terminationGracePeriodSeconds": 5}})), Some(0));
         assert_eq!(grace(json!({"spec": {"nodeName": "n"}})), Some(30));
-        assert_eq!(grace(json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 5}})), Some(5));
-        assert_eq!(grace(json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": -5}})), Some(1));
-        assert_eq!(grace(json!({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}})), Some(0));
+        assert_eq!(
+            grace(json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 5}})),
+            Some(5)
+        );
+        assert_eq!(
+            grace(json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": -5}})),
+            Some(1)
+        );
+        assert_eq!(
+            grace(json!({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}})),
+            Some(0)
+        );
     }
 
     #[test]

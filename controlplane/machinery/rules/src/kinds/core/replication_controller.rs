@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use minato_meta::{FieldErrors, LabelSelector};
 use serde_json::{Value, json};
 
-use crate::check::{Report as _, labels, SPEC};
+use crate::check::{Report as _, SPEC, labels};
 use crate::kinds::workload;
 use crate::pod::validation;
 use crate::resource::{Column, Strategy};

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use minato_meta::{FieldErrors, names};
 use serde_json::{Value, json};
 
-use crate::check::{Amount, Path, Report as _, Seen, resource_amount, SPEC, STATUS};
+use crate::check::{Amount, Path, Report as _, SPEC, STATUS, Seen, resource_amount};
 use crate::kinds::workload;
 use crate::resource::{Column, Strategy};
 use crate::show::{self, AGE, Col, NAME};
@@ -101,7 +101,12 @@ fn amounts(errors: &mut FieldErrors, at: &Path<'_>, list: &Value) {
 fn scope_selector(errors: &mut FieldErrors, at: &Path<'_>, object: &Value) {
     let at = at.field("scopeSelector");
     let list = at.field("matchExpressions");
-    for (index, requirement) in object.at("spec.scopeSelector.matchExpressions").as_list().iter().enumerate() {
+    for (index, requirement) in object
+        .at("spec.scopeSelector.matchExpressions")
+        .as_list()
+        .iter()
+        .enumerate()
+    {
         let at = list.index(index);
         errors.one_of(&at.field("scopeName"), requirement.text("scopeName"), &SCOPES);
         let values = requirement.list("values");
@@ -136,7 +141,12 @@ mod tests {
     #[test]
     fn scopes_must_not_conflict() {
         let quota = json!({"spec": {"hard": {"pods": "1.5"}, "scopes": ["Terminating", "NotTerminating"]}});
-        let fields: Vec<String> = ResourceQuota.validate(&quota).0.iter().map(|e| e.field.clone()).collect();
+        let fields: Vec<String> = ResourceQuota
+            .validate(&quota)
+            .0
+            .iter()
+            .map(|e| e.field.clone())
+            .collect();
         assert_eq!(fields, ["spec.hard[pods]", "spec.scopes"]);
     }
 }

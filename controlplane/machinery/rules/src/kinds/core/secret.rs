@@ -7,7 +7,7 @@ use minato_meta::{FieldErrors, names};
 use serde_json::{Map, Value, json};
 
 use super::config_map::{MOST_BYTES, decoded_length, frozen};
-use crate::check::{Path, Report as _, METADATA};
+use crate::check::{METADATA, Path, Report as _};
 use crate::resource::{Column, Strategy};
 use crate::show::{self, AGE, Col, NAME};
 use crate::tree::{Tree as _, drop_member, ensure, fill_zero, put};
@@ -172,12 +172,18 @@ mod tests {
 
     #[test]
     fn types_need_their_keys() {
-        assert_eq!(fields(&json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}})), ["data[tls.key]"]);
+        assert_eq!(
+            fields(&json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}})),
+            ["data[tls.key]"]
+        );
         assert_eq!(
             fields(&json!({"type": "kubernetes.io/basic-auth"})),
             ["data[username]", "data[password]"]
         );
-        assert_eq!(fields(&json!({"type": "kubernetes.io/ssh-auth"})), ["data[ssh-privatekey]"]);
+        assert_eq!(
+            fields(&json!({"type": "kubernetes.io/ssh-auth"})),
+            ["data[ssh-privatekey]"]
+        );
         assert_eq!(
             fields(&json!({"type": "kubernetes.io/service-account-token"})),
             ["metadata.annotations[kubernetes.io/service-account.name]"]
@@ -191,6 +197,9 @@ mod tests {
     #[test]
     fn the_type_stays() {
         let errors = Secret.validate_update(&json!({"type": "a"}), &json!({"type": "b"}));
-        assert_eq!(errors.0[0].to_string(), "type: Invalid value: \"a\": field is immutable");
+        assert_eq!(
+            errors.0[0].to_string(),
+            "type: Invalid value: \"a\": field is immutable"
+        );
     }
 }

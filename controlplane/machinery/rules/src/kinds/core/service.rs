@@ -213,12 +213,20 @@ mod tests {
             row(json!({"spec": {"type": "NodePort", "clusterIPs": ["10.0.0.1"], "ports": ports}})),
             ["10.0.0.1", "<none>", "80:30080/TCP,53/UDP"]
         );
-        assert_eq!(row(json!({"spec": {"type": "LoadBalancer"}})), ["<none>", "<pending>", "<none>"]);
         assert_eq!(
-            row(json!({"spec": {"type": "LoadBalancer", "externalIPs": ["192.0.2.9"]}, "status": {"loadBalancer":
-                {"ingress": [{"hostname": "b.example"}, {"ip": "192.0.2.1"}, {"ip": "192.0.2.1"}]}}}))[1],
+            row(json!({"spec": {"type": "LoadBalancer"}})),
+            ["<none>", "<pending>", "<none>"]
+        );
+        assert_eq!(
+            row(
+                json!({"spec": {"type": "LoadBalancer", "externalIPs": ["192.0.2.9"]}, "status": {"loadBalancer":
+                {"ingress": [{"hostname": "b.example"}, {"ip": "192.0.2.1"}, {"ip": "192.0.2.1"}]}}})
+            )[1],
             "192.0.2.1,b.example,192.0.2.9"
         );
-        assert_eq!(row(json!({"spec": {"type": "ExternalName", "externalName": "a.b"}}))[1], "a.b");
+        assert_eq!(
+            row(json!({"spec": {"type": "ExternalName", "externalName": "a.b"}}))[1],
+            "a.b"
+        );
     }
 }

@@ -34,7 +34,11 @@ impl Strategy for ServiceAccount {
     }
 
     fn columns(&self) -> Vec<Column> {
-        show::columns(&[NAME, Col::text("Secrets", "Number of secrets that the account names."), AGE])
+        show::columns(&[
+            NAME,
+            Col::text("Secrets", "Number of secrets that the account names."),
+            AGE,
+        ])
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -4,7 +4,9 @@ use minato_meta::{FieldError, FieldErrors, names};
 use serde_json::{Value, json};
 
 use super::service::is_reachable_from_outside;
-use crate::check::{Path, Report as _, Seen, cidr, ip, label_key, labels, non_special_ip, port_number_or_name, SPEC, STATUS};
+use crate::check::{
+    Path, Report as _, SPEC, STATUS, Seen, cidr, ip, label_key, labels, non_special_ip, port_number_or_name,
+};
 use crate::tree::{Tree as _, texts};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
@@ -81,10 +83,7 @@ fn session_affinity(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
             let seconds_at = client_at.field("timeoutSeconds");
             let seconds = spec.at("sessionAffinityConfig.clientIP.timeoutSeconds");
             match seconds.as_i64() {
-                None => errors.required(
-                    &seconds_at,
-                    "when session affinity type is ClientIP",
-                ),
+                None => errors.required(&seconds_at, "when session affinity type is ClientIP"),
                 Some(seconds) if !(1..=MOST_STICKY_SECONDS).contains(&seconds) => errors.invalid(
                     &seconds_at,
                     seconds,
@@ -163,7 +162,11 @@ fn cluster_addresses(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
         }
     }
     if families.len() == 2 && families.first() == families.last() {
-        errors.invalid(&list, json!(addresses), "may specify no more than one IP for each IP family");
+        errors.invalid(
+            &list,
+            json!(addresses),
+            "may specify no more than one IP for each IP family",
+        );
     }
     let list = at.field("ipFamilies");
     let mut seen = Seen::default();
@@ -216,7 +219,11 @@ fn traffic(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
 
 fn load_balancer(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
     let balanced = spec.text("type") == "LoadBalancer";
-    for field in ["loadBalancerSourceRanges", "loadBalancerClass", "allocateLoadBalancerNodePorts"] {
+    for field in [
+        "loadBalancerSourceRanges",
+        "loadBalancerClass",
+        "allocateLoadBalancerNodePorts",
+    ] {
         if !balanced && !spec.sub(field).is_blank() {
             errors.forbidden(&at.field(field), "may only be used when `type` is 'LoadBalancer'");
         }

@@ -71,7 +71,15 @@ fn ephemeral(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value, volumes: &Vo
         if !target.is_empty() && !regular(target) {
             errors.not_found(&at.field("targetContainerName"), target);
         }
-        for field in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resources", "resizePolicy"] {
+        for field in [
+            "ports",
+            "livenessProbe",
+            "readinessProbe",
+            "startupProbe",
+            "lifecycle",
+            "resources",
+            "resizePolicy",
+        ] {
             if !container.sub(field).is_blank() {
                 errors.forbidden(&at.field(field), "cannot be set for an Ephemeral Container");
             }
@@ -80,7 +88,10 @@ fn ephemeral(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value, volumes: &Vo
             for field in ["subPath", "subPathExpr"] {
                 if !mount.text(field).is_empty() {
                     let list = at.field("volumeMounts");
-                    errors.forbidden(&list.index(index).field(field), "cannot be set for an Ephemeral Container");
+                    errors.forbidden(
+                        &list.index(index).field(field),
+                        "cannot be set for an Ephemeral Container",
+                    );
                 }
             }
         }

@@ -56,7 +56,12 @@ fn value_from(errors: &mut FieldErrors, at: &Path<'_>, variable: &Value) {
     }
     if source.has("resourceFieldRef") {
         count += 1;
-        resource_reference(errors, &at.field("resourceFieldRef"), source.sub("resourceFieldRef"), false);
+        resource_reference(
+            errors,
+            &at.field("resourceFieldRef"),
+            source.sub("resourceFieldRef"),
+            false,
+        );
     }
     for field in ["configMapKeyRef", "secretKeyRef"] {
         if source.has(field) {
@@ -124,7 +129,11 @@ pub(super) fn resource_reference(errors: &mut FieldErrors, at: &Path<'_>, refere
         errors.required(&resource_at, "");
         return;
     }
-    let huge = |prefix: &str| resource.strip_prefix(prefix).is_some_and(|r| r.starts_with("hugepages-"));
+    let huge = |prefix: &str| {
+        resource
+            .strip_prefix(prefix)
+            .is_some_and(|r| r.starts_with("hugepages-"))
+    };
     if !RESOURCES.contains(&resource) && !huge("limits.") && !huge("requests.") {
         errors.unsupported(&resource_at, resource, RESOURCES);
     }
@@ -139,7 +148,9 @@ fn divisor(errors: &mut FieldErrors, at: &Path<'_>, resource: &str, value: &Valu
     let allowed: &[&str] = if resource.ends_with(".cpu") {
         &["1", "1m"]
     } else {
-        &["1", "1E", "1Ei", "1G", "1Gi", "1K", "1Ki", "1M", "1Mi", "1P", "1Pi", "1T", "1Ti", "1k"]
+        &[
+            "1", "1E", "1Ei", "1G", "1Gi", "1K", "1Ki", "1M", "1Mi", "1P", "1Pi", "1T", "1Ti", "1k",
+        ]
     };
     let text = amount.to_string();
     if !allowed.contains(&text.as_str()) {
@@ -156,7 +167,10 @@ pub(super) fn variable_sources(errors: &mut FieldErrors, list: &Path<'_>, source
         if !prefix.is_empty() {
             errors.named(&at.field("prefix"), prefix, names::env_var_name);
         }
-        let present: Vec<&str> = ["configMapRef", "secretRef"].into_iter().filter(|f| source.has(f)).collect();
+        let present: Vec<&str> = ["configMapRef", "secretRef"]
+            .into_iter()
+            .filter(|f| source.has(f))
+            .collect();
         match present.as_slice() {
             [] => errors.invalid(&at, "", "must specify one of: `configMapRef` or `secretRef`"),
             [_] => {}

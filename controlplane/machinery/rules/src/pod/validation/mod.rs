@@ -20,12 +20,12 @@ use minato_meta::{FieldErrors, names};
 use serde_json::Value;
 
 pub(crate) use resources::requirements;
-pub(crate) use scheduling::{node_selector, taints, tolerations};
+pub(crate) use scheduling::{node_selector, taints};
 pub(crate) use status::status;
 pub(crate) use update::{ephemeral_containers, resize, update};
 pub(crate) use volume_sources::persistent_source;
 
-use crate::check::{Path, Report as _, annotations, labels, SPEC};
+use crate::check::{Path, Report as _, SPEC, annotations, labels};
 use crate::tree::Tree as _;
 
 /// Whose spec it is: a few rules hold only for pods, which are complete, or only for templates, which may be filled later.
@@ -89,13 +89,22 @@ pub(crate) fn spec(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value, of: Of
     resources::overhead(errors, &at.field("overhead"), spec.sub("overhead"));
     claims(errors, &at.field("resourceClaims"), spec);
     if spec.has("os") {
-        errors.one_of_required(&at.field("os").field("name"), spec.at("os.name").as_text(), &["linux", "windows"]);
+        errors.one_of_required(
+            &at.field("os").field("name"),
+            spec.at("os.name").as_text(),
+            &["linux", "windows"],
+        );
     }
 }
 
 /// Names of other objects.
 fn identity(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
-    for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
+    for field in [
+        "serviceAccountName",
+        "nodeName",
+        "priorityClassName",
+        "runtimeClassName",
+    ] {
         let name = spec.text(field);
         if !name.is_empty() {
             errors.named(&at.field(field), name, names::dns1123_subdomain);

@@ -63,7 +63,10 @@ fn propagation(errors: &mut FieldErrors, at: &Path<'_>, mount: &Value, container
     let at = at.field("mountPropagation");
     errors.one_of(&at, mode, &["Bidirectional", "HostToContainer", "None"]);
     if mode == "Bidirectional" && !container.sub("securityContext").on("privileged") {
-        errors.forbidden(&at, "Bidirectional mount propagation is available only to privileged containers");
+        errors.forbidden(
+            &at,
+            "Bidirectional mount propagation is available only to privileged containers",
+        );
     }
 }
 
@@ -79,7 +82,10 @@ fn read_only(errors: &mut FieldErrors, at: &Path<'_>, mount: &Value) {
                 errors.forbidden(&at, "may only be specified when readOnly is true");
             }
             if !matches!(mount.text("mountPropagation"), "" | "None") {
-                errors.forbidden(&at, "may only be specified when mountPropagation is None or not specified");
+                errors.forbidden(
+                    &at,
+                    "may only be specified when mountPropagation is None or not specified",
+                );
             }
         }
         other => errors.unsupported(&at, other, &["Disabled", "IfPossible", "Enabled"]),

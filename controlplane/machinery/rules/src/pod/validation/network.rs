@@ -82,7 +82,9 @@ fn dns(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
         errors.invalid(
             &searches_at,
             searches.to_vec(),
-            format!("must not have more than {MOST_SEARCH_CHARACTERS} characters (including spaces) in the search list"),
+            format!(
+                "must not have more than {MOST_SEARCH_CHARACTERS} characters (including spaces) in the search list"
+            ),
         );
     }
     for (index, search) in searches.iter().enumerate() {
@@ -90,7 +92,9 @@ fn dns(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
         // A single dot, and a dot at the end, are fine in a resolver's configuration.
         if text != "." {
             let trimmed = text.strip_suffix('.').unwrap_or(text);
-            errors.named(&searches_at.index(index), trimmed, |t| names::dns1123_subdomain(&t.replace('_', "a")));
+            errors.named(&searches_at.index(index), trimmed, |t| {
+                names::dns1123_subdomain(&t.replace('_', "a"))
+            });
         }
     }
     let options = at.field("options");

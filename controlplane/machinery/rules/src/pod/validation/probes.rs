@@ -23,7 +23,11 @@ pub(super) fn all(errors: &mut FieldErrors, at: &Path<'_>, container: &Value) {
                 );
             }
         } else if probe.count("successThreshold") != 1 {
-            errors.invalid(&at.field("successThreshold"), probe.count("successThreshold"), "must be 1");
+            errors.invalid(
+                &at.field("successThreshold"),
+                probe.count("successThreshold"),
+                "must be 1",
+            );
         }
     }
 }
@@ -40,7 +44,11 @@ fn probe(errors: &mut FieldErrors, at: &Path<'_>, probe: &Value) {
         errors.not_negative(&at.field(field), probe.int(field));
     }
     if let Some(grace) = probe.int("terminationGracePeriodSeconds").filter(|g| *g <= 0) {
-        errors.invalid(&at.field("terminationGracePeriodSeconds"), grace, "must be greater than 0");
+        errors.invalid(
+            &at.field("terminationGracePeriodSeconds"),
+            grace,
+            "must be greater than 0",
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use minato_meta::FieldErrors;
 use serde_json::Value;
 
 use super::super::level;
-use crate::check::{Amount, Path, Report as _, may_overcommit, quantity, resource_amount, resource_name, SPEC};
+use crate::check::{Amount, Path, Report as _, SPEC, may_overcommit, quantity, resource_amount, resource_name};
 use crate::tree::Tree as _;
 
 /// Checks the resources of a container.
@@ -60,7 +60,11 @@ fn claims(errors: &mut FieldErrors, list: &Path<'_>, claims: &[Value]) {
         if claim.text("name").is_empty() {
             errors.required(&at.field("name"), "");
         }
-        seen.note(errors, &at, &format!("{}/{}", claim.text("name"), claim.text("request")));
+        seen.note(
+            errors,
+            &at,
+            &format!("{}/{}", claim.text("name"), claim.text("request")),
+        );
     }
 }
 

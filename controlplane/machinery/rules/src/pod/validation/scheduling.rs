@@ -15,7 +15,11 @@ pub(super) fn spec(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value) {
     labels(errors, &at.field("nodeSelector"), spec.sub("nodeSelector"));
     affinity::affinity(errors, &at.field("affinity"), spec.sub("affinity"));
     tolerations(errors, &at.field("tolerations"), spec.list("tolerations"));
-    spread(errors, &at.field("topologySpreadConstraints"), spec.list("topologySpreadConstraints"));
+    spread(
+        errors,
+        &at.field("topologySpreadConstraints"),
+        spec.list("topologySpreadConstraints"),
+    );
     let list = at.field("readinessGates");
     for (index, gate) in spec.list("readinessGates").iter().enumerate() {
         errors.named(
@@ -120,7 +124,11 @@ fn spread(errors: &mut FieldErrors, list: &Path<'_>, constraints: &[Value]) {
             label_key(errors, &at.field("topologyKey"), key);
         }
         let action = constraint.text("whenUnsatisfiable");
-        errors.one_of(&at.field("whenUnsatisfiable"), action, &["DoNotSchedule", "ScheduleAnyway"]);
+        errors.one_of(
+            &at.field("whenUnsatisfiable"),
+            action,
+            &["DoNotSchedule", "ScheduleAnyway"],
+        );
         let pair = format!("{{{key}, {action}}}");
         seen.note(errors, &at.field("{topologyKey, whenUnsatisfiable}"), &pair);
         if let Some(domains) = constraint.int("minDomains") {
@@ -142,7 +150,12 @@ fn spread(errors: &mut FieldErrors, list: &Path<'_>, constraints: &[Value]) {
             }
         }
         label_keys(errors, &at, constraint);
-        selector(errors, &at.field("labelSelector"), constraint.sub("labelSelector"), SelectorRule::Any);
+        selector(
+            errors,
+            &at.field("labelSelector"),
+            constraint.sub("labelSelector"),
+            SelectorRule::Any,
+        );
     }
 }
 

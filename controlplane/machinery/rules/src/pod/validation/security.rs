@@ -20,7 +20,12 @@ pub(super) fn pod_context(errors: &mut FieldErrors, at: &Path<'_>, spec: &Value)
     identities(errors, &at, context, &["runAsUser", "runAsGroup", "fsGroup"]);
     let groups = at.field("supplementalGroups");
     for (index, group) in context.list("supplementalGroups").iter().enumerate() {
-        errors.within(&groups.index(index), group.as_i64().unwrap_or(0), 0, i64::from(i32::MAX));
+        errors.within(
+            &groups.index(index),
+            group.as_i64().unwrap_or(0),
+            0,
+            i64::from(i32::MAX),
+        );
     }
     for (field, allowed) in [
         ("fsGroupChangePolicy", ["OnRootMismatch", "Always"]),
@@ -78,7 +83,11 @@ pub(super) fn container_context(errors: &mut FieldErrors, at: &Path<'_>, context
     }
     identities(errors, at, context, &["runAsUser", "runAsGroup"]);
     if context.has("procMount") {
-        errors.one_of(&at.field("procMount"), context.text("procMount"), &["Default", "Unmasked"]);
+        errors.one_of(
+            &at.field("procMount"),
+            context.text("procMount"),
+            &["Default", "Unmasked"],
+        );
     }
     profiles(errors, at, context);
     if context.sub("allowPrivilegeEscalation").as_bool() == Some(false) {

@@ -3,7 +3,7 @@
 use minato_meta::{FieldErrors, names};
 use serde_json::Value;
 
-use crate::check::{Path, Report as _, Seen, ip, STATUS};
+use crate::check::{Path, Report as _, STATUS, Seen, ip};
 use crate::tree::Tree as _;
 
 const RESTARTS: &str = "may not be transitioned to non-terminated state";
@@ -23,7 +23,13 @@ pub(crate) fn status(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let policy = new.at("spec.restartPolicy").as_text();
     if policy != "Always" {
         for field in ["containerStatuses", "initContainerStatuses"] {
-            stays_ended(errors, &at.field(field), new, status.list(field), old.sub("status").list(field));
+            stays_ended(
+                errors,
+                &at.field(field),
+                new,
+                status.list(field),
+                old.sub("status").list(field),
+            );
         }
     }
 }
@@ -32,7 +38,11 @@ fn conditions(errors: &mut FieldErrors, list: &Path<'_>, conditions: &[Value]) {
     for (index, condition) in conditions.iter().enumerate() {
         let at = list.index(index);
         errors.named(&at.field("type"), condition.text("type"), names::qualified_name);
-        errors.one_of_required(&at.field("status"), condition.text("status"), &["True", "False", "Unknown"]);
+        errors.one_of_required(
+            &at.field("status"),
+            condition.text("status"),
+            &["True", "False", "Unknown"],
+        );
     }
 }
 
@@ -58,7 +68,9 @@ fn addresses(errors: &mut FieldErrors, list: &Path<'_>, addresses: &[Value]) {
 fn stays_ended(errors: &mut FieldErrors, list: &Path<'_>, pod: &Value, new: &[Value], old: &[Value]) {
     let policy = pod.at("spec.restartPolicy").as_text();
     let has_own_policy = |name: &str| {
-        let all = ["containers", "initContainers"].into_iter().flat_map(|l| pod.sub("spec").list(l));
+        let all = ["containers", "initContainers"]
+            .into_iter()
+            .flat_map(|l| pod.sub("spec").list(l));
         all.filter(|c| c.text("name") == name).any(|c| c.has("restartPolicy"))
     };
     for before in old {

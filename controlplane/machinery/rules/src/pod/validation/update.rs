@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::containers::image;
 use super::scheduling::tolerations;
-use crate::check::{Path, Report as _, same, SPEC};
+use crate::check::{Path, Report as _, SPEC, same};
 use crate::pod::{default_pod, qos_class};
 use crate::tree::{Tree as _, each, put, set_or_drop};
 
@@ -43,7 +43,12 @@ pub(crate) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
     gates(errors, &at.field("schedulingGates"), new, old);
     if !same(new.sub("tolerations"), old.sub("tolerations")) {
         tolerations(errors, &at.field("tolerations"), new.list("tolerations"));
-        only_added(errors, &at.field("tolerations"), new.list("tolerations"), old.list("tolerations"));
+        only_added(
+            errors,
+            &at.field("tolerations"),
+            new.list("tolerations"),
+            old.list("tolerations"),
+        );
     }
     let gated = !old.list("schedulingGates").is_empty();
     if gated {
@@ -114,7 +119,11 @@ fn gates(errors: &mut FieldErrors, at: &Path<'_>, new: &Value, old: &Value) {
 fn node_selector(errors: &mut FieldErrors, at: &Path<'_>, new: &Value, old: &Value) {
     let (new, old) = (new.sub("nodeSelector"), old.sub("nodeSelector"));
     if old.entries().any(|(key, value)| new.sub(key) != value) {
-        errors.invalid(at, new.clone(), "only additions to spec.nodeSelector are allowed (no mutations or deletions)");
+        errors.invalid(
+            at,
+            new.clone(),
+            "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+        );
     }
 }
 
@@ -128,7 +137,10 @@ fn only_added(errors: &mut FieldErrors, at: &Path<'_>, new: &[Value], old: &[Val
     };
     let kept = |before: &Value| new.iter().any(|t| but_for_time(t) == but_for_time(before));
     if !old.iter().all(kept) {
-        errors.forbidden(at, "existing toleration can not be modified except its tolerationSeconds");
+        errors.forbidden(
+            at,
+            "existing toleration can not be modified except its tolerationSeconds",
+        );
     }
 }
 
@@ -136,7 +148,11 @@ fn only_added(errors: &mut FieldErrors, at: &Path<'_>, new: &[Value], old: &[Val
 pub(crate) fn ephemeral_containers(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let at = SPEC.field("ephemeralContainers");
     let mut wanted = old.sub("spec").clone();
-    set_or_drop(&mut wanted, "ephemeralContainers", new.at("spec.ephemeralContainers").clone());
+    set_or_drop(
+        &mut wanted,
+        "ephemeralContainers",
+        new.at("spec.ephemeralContainers").clone(),
+    );
     super::spec(errors, &SPEC, &filled(&wanted), super::Of::Pod);
     let (new, old) = (
         new.at("spec.ephemeralContainers").as_list(),
@@ -169,7 +185,11 @@ pub(crate) fn resize(errors: &mut FieldErrors, new: &Value, old: &Value) {
         }
     }
     if qos_class(new) != qos_class(old) {
-        errors.invalid(&at, qos_class(new), "Pod QOS Class may not change as a result of resizing");
+        errors.invalid(
+            &at,
+            qos_class(new),
+            "Pod QOS Class may not change as a result of resizing",
+        );
     }
     let rest = |spec: &Value| {
         let mut spec = spec.clone();

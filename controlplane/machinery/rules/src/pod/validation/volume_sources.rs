@@ -73,7 +73,11 @@ pub(crate) fn persistent_source(errors: &mut FieldErrors, at: &Path<'_>, kind: &
             let iqn = source.text("iqn");
             let known = ["iqn.", "eui.", "naa."].iter().any(|p| iqn.starts_with(p));
             if !iqn.is_empty() && !known {
-                errors.invalid(&at.field("iqn"), iqn, "must be valid format starting with iqn, eui, or naa");
+                errors.invalid(
+                    &at.field("iqn"),
+                    iqn,
+                    "must be valid format starting with iqn, eui, or naa",
+                );
             }
             if !(0..=255).contains(&source.count("lun")) {
                 errors.within(&at.field("lun"), source.count("lun"), 0, 255);

@@ -111,7 +111,10 @@ fn empty_dir(errors: &mut FieldErrors, at: &Path<'_>, source: &Value) {
         let mut found = FieldErrors::default();
         resource_amount(&mut found, &at.field("sizeLimit"), "memory", limit, Amount::NotNegative);
         if !found.is_empty() {
-            errors.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
+            errors.forbidden(
+                &at.field("sizeLimit"),
+                "SizeLimit field must be a valid resource quantity",
+            );
         }
     }
     let medium = source.text("medium");
@@ -238,7 +241,11 @@ fn token(errors: &mut FieldErrors, at: &Path<'_>, value: &Value) {
     if seconds < LEAST_TOKEN_SECONDS {
         errors.invalid(&seconds_at, seconds, "may not specify a duration less than 10 minutes");
     } else if seconds > MOST_TOKEN_SECONDS {
-        errors.invalid(&seconds_at, seconds, "may not specify a duration larger than 2^32 seconds");
+        errors.invalid(
+            &seconds_at,
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        );
     }
     if value.text("path").is_empty() {
         errors.required(&at.field("path"), "");

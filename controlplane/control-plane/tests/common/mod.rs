@@ -1,0 +1,71 @@
+//! A control plane in this process, and the real kubectl.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "each test binary uses its own part; a test fails by panicking"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use minato_control_plane::{Config, ControlPlane};
+
+pub(crate) async fn start(directory: &Path) -> ControlPlane {
+    ControlPlane::start(Config::new("c1", directory.join("c1")))
+        .await
+        .unwrap()
+}
+
+/// Runs kubectl; returns whether it succeeded, and what it printed.
+pub(crate) async fn kubectl(kubeconfig: &Path, input: &str, arguments: &[&str]) -> (bool, String) {
+    let kubeconfig = kubeconfig.to_owned();
+    let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+    let input = input.to_owned();
+    tokio::task::spawn_blocking(move || {
+        use std::io::Write;
+        let mut child = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .arg("--cache-dir")
+            .arg(kubeconfig.with_file_name("kubectl-cache"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl is installed");
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
+    })
+    .await
+    .unwrap()
+}
+
+/// A kubeconfig of the same server with another credential, or none.
+pub(crate) fn kubeconfig_of(plane: &ControlPlane, directory: &Path, user: &serde_json::Value) -> PathBuf {
+    let text = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["users"][0]["user"] = user.clone();
+    let path = tempfile::NamedTempFile::new_in(directory)
+        .unwrap()
+        .into_temp_path()
+        .keep()
+        .unwrap();
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+pub(crate) async fn until_ok(kubeconfig: &Path, arguments: &[&str]) -> String {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (success, text) = kubectl(kubeconfig, "", arguments).await;
+        if success {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "kubectl {arguments:?}: {text}");
+    }
+}

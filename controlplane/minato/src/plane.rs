@@ -1,0 +1,122 @@
+//! `minato control-plane`: one control plane in the foreground.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use minato_control_plane::{Config, ControlPlane, Role, Workloads};
+use minato_provider_interface::{CloudProvider, ClusterId};
+use minato_provider_mock::MockProvider;
+use minato_provider_mock::remote::RemoteCloud;
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+
+/// Clouds that this binary knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cloud {
+    Mock,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Name of the cluster.
+    #[arg(long, default_value = "local")]
+    name: String,
+    /// Directory for its keys, store and kubeconfig.
+    #[arg(long)]
+    directory: PathBuf,
+    /// Where its API server listens.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Where nodes and pods reach it, if that is elsewhere.
+    #[arg(long)]
+    advertise: Option<SocketAddr>,
+    /// Further addresses that clients use, for the serving certificate.
+    #[arg(long)]
+    address: Vec<IpAddr>,
+    /// Range of Service addresses.
+    #[arg(long, default_value = "10.96.0.0/16")]
+    service_cidr: IpNet,
+    /// Range of pod addresses.
+    #[arg(long, default_value = "10.244.0.0/16")]
+    cluster_cidr: IpNet,
+    /// DNS domain of the cluster.
+    #[arg(long, default_value = "cluster.local")]
+    dns_domain: String,
+    /// The cluster's id in its cloud.
+    #[arg(long, requires = "cloud")]
+    cluster_id: Option<String>,
+    /// The cloud that its nodes live in; without one, no cloud controller manager runs.
+    #[arg(long, requires = "cluster_id")]
+    cloud: Option<Cloud>,
+    /// Socket of the mock cloud.
+    #[arg(long)]
+    cloud_socket: Option<PathBuf>,
+    /// File with what proves this cluster to its cloud.
+    #[arg(long)]
+    cloud_credential_file: Option<PathBuf>,
+    /// User and group number to run as; started as root, it gives up everything else.
+    #[arg(long)]
+    user: Option<u32>,
+    /// Read by [`become_user`], while that is still possible.
+    #[arg(skip)]
+    cloud_credential: std::sync::OnceLock<String>,
+}
+
+/// Reads what only root may, then becomes the user that was asked for.
+pub(crate) fn become_user(options: &Options) -> anyhow::Result<()> {
+    if let Some(path) = &options.cloud_credential_file {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        // Nobody else sets it.
+        let _ = options.cloud_credential.set(text.trim().to_owned());
+    }
+    if let Some(user) = options.user {
+        let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+        setgroups(&[]).context("giving up the groups of root")?;
+        setresgid(gid, gid, gid).context("changing the group")?;
+        setresuid(uid, uid, uid).context("changing the user")?;
+    }
+    Ok(())
+}
+
+/// Runs until it is asked to end.
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
+    let cloud = cloud(&options)?;
+    let workloads = Workloads {
+        service_cidr: options.service_cidr,
+        cluster_cidr: Some(options.cluster_cidr),
+        dns_domain: options.dns_domain,
+        cloud,
+        ..Workloads::default()
+    };
+    let config = Config {
+        listen: options.listen,
+        advertise: options.advertise,
+        server_addresses: options.address,
+        role: Role::Workloads(workloads),
+        ..Config::new(&options.name, options.directory)
+    };
+    let plane = ControlPlane::start(config)
+        .await
+        .with_context(|| format!("cannot start control plane {}", options.name))?;
+    crate::asked_to_end().await?;
+    plane.stop().await;
+    Ok(())
+}
+
+fn cloud(options: &Options) -> anyhow::Result<Option<Arc<dyn CloudProvider>>> {
+    match options.cloud {
+        None => Ok(None),
+        Some(Cloud::Mock) => {
+            let Some(socket) = &options.cloud_socket else {
+                bail!("--cloud=mock needs --cloud-socket, the mock cloud's socket");
+            };
+            let credential = options.cloud_credential.get().cloned().unwrap_or_default();
+            let cluster = ClusterId(options.cluster_id.clone().unwrap_or_default());
+            let endpoint = Arc::new(RemoteCloud::new(socket, credential));
+            Ok(Some(Arc::new(MockProvider::new(endpoint, cluster))))
+        }
+    }
+}
