@@ -60,7 +60,7 @@ mod tests {
         };
         let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1Gi"}});
         let less = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "1Gi"}});
-        assert_eq!(of(&[full.clone()]), "Guaranteed");
+        assert_eq!(of(std::slice::from_ref(&full)), "Guaranteed");
         assert_eq!(of(&[full.clone(), json!({})]), "Burstable");
         assert_eq!(of(&[less]), "Burstable");
         assert_eq!(of(&[json!({})]), "BestEffort");

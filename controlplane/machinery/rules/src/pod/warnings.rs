@@ -119,7 +119,6 @@ fn container(warnings: &mut Vec<String>, at: &Path<'_>, container: &Value) {
 mod tests {
     use serde_json::json;
 
-    use super::*;
     use crate::check::SPEC;
 
     #[test]
@@ -134,7 +133,7 @@ mod tests {
             }],
         });
         assert_eq!(
-            super::spec(&at, &spec),
+            super::spec(at, &spec),
             [
                 "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
                 "spec.containers[0].resources.limits[memory]: fractional byte value \"100m\" is invalid, must be an integer",

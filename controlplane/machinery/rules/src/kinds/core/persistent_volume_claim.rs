@@ -134,7 +134,7 @@ impl Strategy for PersistentVolumeClaim {
             if let Some(requests) = at_mut(&mut allowed, "resources.requests") {
                 set_or_drop(requests, "storage", before.at("resources.requests.storage").clone());
             }
-            shrinking(&mut errors, &at, object, old);
+            shrinking(&mut errors, at, object, old);
         }
         let rest = |spec: &Value| {
             let mut spec = spec.clone();
@@ -144,7 +144,7 @@ impl Strategy for PersistentVolumeClaim {
             spec
         };
         if !same(&rest(&allowed), &rest(before)) {
-            errors.forbidden(&at, FROZEN);
+            errors.forbidden(at, FROZEN);
         }
         errors
     }

@@ -42,7 +42,7 @@ impl Strategy for ResourceQuota {
                 errors.invalid(&list, scopes.to_vec(), "conflicting scopes");
             }
         }
-        scope_selector(&mut errors, &at, object);
+        scope_selector(&mut errors, at, object);
         errors
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn update(errors: &mut FieldErrors, new: &Value, old: &Value) {
         }
     }
     if !alike(&allowed, old) {
-        errors.forbidden(&at, FROZEN);
+        errors.forbidden(at, FROZEN);
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn resize(errors: &mut FieldErrors, new: &Value, old: &Value) {
     }
     if qos_class(new) != qos_class(old) {
         errors.invalid(
-            &at,
+            at,
             qos_class(new),
             "Pod QOS Class may not change as a result of resizing",
         );
@@ -213,6 +213,6 @@ pub(crate) fn resize(errors: &mut FieldErrors, new: &Value, old: &Value) {
         spec
     };
     if rest(new) != rest(old) {
-        errors.forbidden(&at, FROZEN_RESIZE);
+        errors.forbidden(at, FROZEN_RESIZE);
     }
 }

@@ -58,16 +58,12 @@ pub(crate) fn persistent_source(errors: &mut FieldErrors, at: &Path<'_>, kind: &
                 errors.one_of(&at.field("type"), source.text("type"), &HOST_PATH_TYPES);
             }
         }
-        "local" => {
-            if !source.text("path").is_empty() {
-                no_backsteps(errors, &at.field("path"), source.text("path"));
-            }
+        "local" if !source.text("path").is_empty() => {
+            no_backsteps(errors, &at.field("path"), source.text("path"));
         }
         "nfs" => absolute_path(errors, &at.field("path"), source.text("path")),
-        "rbd" | "cephfs" => {
-            if source.list("monitors").is_empty() {
-                errors.required(&at.field("monitors"), "");
-            }
+        "rbd" | "cephfs" if source.list("monitors").is_empty() => {
+            errors.required(&at.field("monitors"), "");
         }
         "iscsi" => {
             let iqn = source.text("iqn");
