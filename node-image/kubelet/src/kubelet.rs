@@ -20,7 +20,7 @@ use crate::objects::Objects;
 use crate::server::{self, Server, ServerError};
 use crate::settings::Settings;
 use crate::worker::Workers;
-use crate::{logs, pleg};
+use crate::{logs, pleg, static_pods};
 
 /// Pause between attempts to reach the runtime at the start.
 const RETRY: Duration = Duration::from_millis(200);
@@ -155,6 +155,14 @@ fn start_pods(context: &Arc<Context>, workers: &Workers) {
     let pods: Informer<Pod> = Informer::start(Api::all(context.client.clone()), scope, tasks);
     let on_change = workers.clone();
     pods.on_change(move |change| on_change.on_change(change));
+    if let Some(directory) = context.settings.static_pod_path.clone() {
+        let node = context.settings.node_name.clone();
+        let present = static_pods::start(&directory, &node, workers);
+        tasks.spawn(
+            "static-pods",
+            static_pods::follow(directory, node, workers.clone(), present),
+        );
+    }
     let news = Arc::new(Notify::new());
     tasks.spawn("runtime-events", pleg::listen(context.clone(), news.clone()));
     let (context, workers) = (context.clone(), workers.clone());

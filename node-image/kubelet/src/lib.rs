@@ -34,6 +34,7 @@ mod resources;
 mod sandbox;
 mod server;
 mod settings;
+mod static_pods;
 mod status;
 mod view;
 mod volumes;

@@ -56,6 +56,7 @@ pub struct Settings {
     pub(crate) pod_logs_dir: PathBuf,
     pub(crate) container_logs_dir: PathBuf,
     pub(crate) cni_conf_dir: Option<PathBuf>,
+    pub(crate) static_pod_path: Option<PathBuf>,
     pub(crate) runtime_socket: PathBuf,
     pub(crate) cgroup_root: String,
     pub(crate) max_pods: u32,
@@ -119,9 +120,6 @@ impl Settings {
             .ok()
             .filter(|size| *size > 0)
             .ok_or_else(|| bad("containerLogMaxSize", "must be positive"))?;
-        if some_path(config.static_pod_path).is_some() {
-            return Err(bad("staticPodPath", "static pods are not supported yet"));
-        }
         if config.container_log_max_files < 2 {
             return Err(bad("containerLogMaxFiles", "must be at least 2"));
         }
@@ -150,6 +148,7 @@ impl Settings {
             pod_logs_dir: options.pod_logs_dir,
             container_logs_dir: options.container_logs_dir,
             cni_conf_dir: some_path(options.cni_conf_dir),
+            static_pod_path: some_path(config.static_pod_path.clone()),
             runtime_socket: PathBuf::from(socket),
             cgroup_root: config.cgroup_root.trim_matches('/').to_owned(),
             max_pods: config.max_pods,

@@ -103,9 +103,11 @@ impl Cluster {
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.local",
+            "staticPodPath": self.files().join("manifests"),
             "containerRuntimeEndpoint": format!("unix://{}", TestNode::SOCKET),
             "authentication": {"x509": {"clientCAFile": self.files().join("ca.crt")}},
         });
+        std::fs::create_dir(self.files().join("manifests")).unwrap();
         std::fs::write(self.files().join("kubelet.json"), config.to_string()).unwrap();
     }
 
