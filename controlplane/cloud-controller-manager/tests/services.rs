@@ -222,11 +222,36 @@ async fn types_and_classes_decide() {
     assert_eq!(state.load_balancers.len(), 1);
     assert_eq!(world.services().get("other").await.unwrap().metadata.finalizers, None);
 
-    // Deleted and made anew under the same name, it is another.
-    let old = of(&state, "web").unwrap().id.clone();
+    // Two protocols on one are more than this cloud can, which is told until it is no longer so.
     world
         .patch(&world.services(), "web", json!({"spec": {"loadBalancerIP": null}}))
         .await;
+    let ports = |protocols: &[&str]| {
+        let ports: Vec<_> = protocols
+            .iter()
+            .map(|p| json!({"name": p.to_lowercase(), "port": 53, "protocol": p}))
+            .collect();
+        json!({"spec": {"ports": ports}})
+    };
+    let told = |status: &'static str| {
+        move |all: &[Service]| {
+            let conditions = ours(all)
+                .into_iter()
+                .filter_map(|service| service.status.clone()?.conditions);
+            conditions
+                .flatten()
+                .any(|condition| condition.type_ == "LoadBalancerPortsError" && condition.status == status)
+        }
+    };
+    world.patch(&world.services(), "web", ports(&["TCP", "UDP"])).await;
+    world.until(&world.services(), "the condition", told("True")).await;
+    world.patch(&world.services(), "web", ports(&["TCP"])).await;
+    world
+        .until(&world.services(), "the condition's end", told("False"))
+        .await;
+
+    // Deleted and made anew under the same name, it is another.
+    let old = of(&state, "web").unwrap().id.clone();
     world.services().delete("web", &DeleteParams::default()).await.unwrap();
     world
         .until(&world.services(), "the end", |all| ours(all).len() == 1)

@@ -86,8 +86,9 @@ impl ControlPlane {
             ..ApiServerConfig::default()
         };
         let keys = access::service_account_keys(&pki)?;
+        let nodes = config.workloads().map(|_| access::Nodes::new(&pki)).transpose()?;
         let server = ApiServer::new(server_config, Arc::new(store), |reader| {
-            access::deps(reader, keys, &config.role)
+            access::deps(reader, keys, nodes.as_ref(), &config.role)
         });
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;
         server.start().await;

@@ -26,6 +26,9 @@ pub(crate) struct Shared {
 const MARK: &str = "0x4000";
 
 /// The empty table with everything that is not about one Service. Replaces a table that is there, in one transaction.
+///
+/// Refusals come after destinations are changed (on output, priority -100): what still has a Service's address then has
+/// no backend.
 pub(crate) fn base(shared: &Shared) -> String {
     let local = if shared.local_addresses.is_empty() {
         String::new()
@@ -100,7 +103,7 @@ table ip {TABLE} {{
     ct state new jump without-endpoints
   }}
   chain filter-output {{
-    type filter hook output priority -110; policy accept;
+    type filter hook output priority -90; policy accept;
     ct state new jump without-endpoints
   }}
 }}

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use inprocess::ApiService;
 pub use listen::ServeHandle;
-pub use tls::ServerTls;
+pub use tls::{ServerTls, TlsError};
 
 use crate::cluster_cache::ClusterCache;
 use crate::config::{ApiServerConfig, Deps};

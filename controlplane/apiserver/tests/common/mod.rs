@@ -310,6 +310,8 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
         authorizer: Arc::new(Most),
         admission: Vec::new(),
         egress: None,
+        kubelet: None,
+        node_listener: None,
         token_issuer: Some(Arc::new(Issuer)),
         extra_resources: [
             kind("", "configmaps", "ConfigMap", false),

@@ -18,8 +18,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use minato_api::k8s::core::v1::{Node, Service};
 use minato_api::kube::Api;
+use minato_api::kube::api::{Patch, PatchParams};
 use minato_provider_interface::{
     CloudError, CloudErrorKind, LoadBalancerSpec, LoadBalancerStatus, LoadBalancers, OwnerTags,
 };
@@ -281,7 +283,14 @@ impl Services {
                 .event(service, EventKind::Warning, "UnAvailableLoadBalancer", text);
         }
         self.syncs.inc();
-        let status = balancers.ensure(wanted).await?;
+        let status = match balancers.ensure(wanted).await {
+            Err(error) if error.kind() == CloudErrorKind::Unsupported && spec::mixes_protocols(wanted) => {
+                self.write_ports_condition(key, service, Some(&error)).await?;
+                return Err(error.into());
+            }
+            ensured => ensured?,
+        };
+        self.write_ports_condition(key, service, None).await?;
         self.recorder.event(
             service,
             EventKind::Normal,
@@ -324,6 +333,41 @@ impl Services {
                 }
                 Err(error.into())
             }
+        }
+    }
+
+    /// Says in the Service whether the cloud can have its protocols together.
+    async fn write_ports_condition(
+        &self,
+        key: &ObjectKey,
+        service: &Service,
+        error: Option<&CloudError>,
+    ) -> Result<()> {
+        let present = service
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        let current = present
+            .into_iter()
+            .find(|condition| condition.type_ == spec::PORTS_ERROR);
+        let (status, reason, message) = match error {
+            Some(error) => ("True", spec::MIXED_PROTOCOLS, error.to_string()),
+            None => ("False", "AllPortsServed", String::new()),
+        };
+        // Nothing is said of Services that never had a fault.
+        if current.map_or("False", |current| current.status.as_str()) == status {
+            return Ok(());
+        }
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let patch = json!({"metadata": {"uid": service.metadata.uid}, "status": {"conditions": [{
+            "type": spec::PORTS_ERROR, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": now, "observedGeneration": service.metadata.generation,
+        }]}});
+        let (api, params) = (self.api(key), PatchParams::default());
+        match api.patch_status(&key.name, &params, &Patch::Strategic(&patch)).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

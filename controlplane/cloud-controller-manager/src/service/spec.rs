@@ -19,6 +19,10 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+/// Condition of a Service, some of whose ports the cloud cannot serve.
+pub(super) const PORTS_ERROR: &str = "LoadBalancerPortsError";
+/// Reason of [`PORTS_ERROR`].
+pub(super) const MIXED_PROTOCOLS: &str = "LoadBalancerMixedProtocolNotSupported";
 const LOAD_BALANCER: &str = "LoadBalancer";
 const LONGEST_NAME: usize = 32;
 
@@ -139,6 +143,11 @@ pub(super) fn load_balancer(
         annotations,
         nodes,
     })
+}
+
+/// Whether its ports are of more than one protocol.
+pub(super) fn mixes_protocols(spec: &LoadBalancerSpec) -> bool {
+    spec.ports.iter().any(|port| port.protocol != spec.ports[0].protocol)
 }
 
 fn invalid(message: String) -> CloudError {

@@ -6,7 +6,7 @@
 
 mod ranges;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -27,6 +27,8 @@ struct NodeIpam {
     recorder: Recorder,
     /// One per family, in the order of the configuration.
     ranges: Mutex<Vec<Ranges>>,
+    /// What was written to a node without knowing whether it took effect, by uid: the same is written again.
+    unsure: Mutex<HashMap<String, Vec<IpNet>>>,
     /// Nodes that found nothing left.
     waiting: Mutex<BTreeSet<ObjectKey>>,
 }
@@ -49,6 +51,7 @@ pub(crate) fn start(cx: &Context) {
         nodes: cx.informer(),
         recorder: cx.runtime.recorder("cidrAllocator"),
         ranges: Mutex::new(config.cluster_cidrs.iter().map(of).collect()),
+        unsure: Mutex::default(),
         waiting: Mutex::default(),
     });
     let releasing = this.clone();
@@ -77,10 +80,25 @@ impl NodeIpam {
     }
 
     fn release(&self, node: &Node) {
+        let unsure = self.unsure.lock().remove(ops::uid(&node.metadata));
+        self.give_back(assigned(node).into_iter().chain(unsure.into_iter().flatten()));
+    }
+
+    fn give_back(&self, cidrs: impl IntoIterator<Item = IpNet>) {
         let mut ranges = self.ranges.lock();
-        for cidr in assigned(node) {
+        for cidr in cidrs {
             ranges.iter_mut().for_each(|range| range.release(&cidr));
         }
+    }
+
+    /// One range per family, or none at all.
+    fn take(&self) -> Option<Vec<IpNet>> {
+        let taken: Vec<Option<IpNet>> = self.ranges.lock().iter_mut().map(Ranges::take).collect();
+        if taken.iter().all(Option::is_some) {
+            return Some(taken.into_iter().flatten().collect());
+        }
+        self.give_back(taken.into_iter().flatten());
+        None
     }
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next> {
@@ -90,19 +108,8 @@ impl NodeIpam {
         if !assigned(&node).is_empty() || node.metadata.deletion_timestamp.is_some() {
             return Ok(Next::Done);
         }
-        let taken: Option<Vec<IpNet>> = {
-            let mut ranges = self.ranges.lock();
-            let taken: Vec<Option<IpNet>> = ranges.iter_mut().map(Ranges::take).collect();
-            let all = taken.iter().all(Option::is_some);
-            if !all {
-                taken
-                    .iter()
-                    .flatten()
-                    .for_each(|cidr| ranges.iter_mut().for_each(|range| range.release(cidr)));
-            }
-            all.then(|| taken.into_iter().flatten().collect())
-        };
-        let Some(cidrs) = taken else {
+        let unsure = self.unsure.lock().remove(ops::uid(&node.metadata));
+        let Some(cidrs) = unsure.or_else(|| self.take()) else {
             let text = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder
                 .event(node.as_ref(), EventKind::Normal, "CIDRNotAvailable", text);
@@ -116,14 +123,10 @@ impl NodeIpam {
         match ops::merge(&nodes, &node.metadata, patch).await {
             Ok(_) => Ok(Next::Done),
             Err(error) => {
-                let settled = is_not_found(&error) || is_conflict(&error);
-                // Whether a write that failed otherwise took effect is unknown: then the range stays taken, and is
-                // given back with the Node, or found by the next start.
-                if settled {
-                    let mut ranges = self.ranges.lock();
-                    cidrs
-                        .iter()
-                        .for_each(|cidr| ranges.iter_mut().for_each(|range| range.release(cidr)));
+                if is_not_found(&error) || is_conflict(&error) {
+                    self.give_back(cidrs);
+                } else {
+                    self.unsure.lock().insert(ops::uid(&node.metadata).to_owned(), cidrs);
                 }
                 if is_not_found(&error) {
                     Ok(Next::Done)

@@ -54,7 +54,7 @@ pub(crate) fn start(cx: &Context) {
     });
     let controller = Controller::new("pod-gc", &cx.runtime);
     let (queue, of_nodes) = (controller.queue(), this.pods.clone());
-    let on_node = this.clone();
+    let (on_node, on_pod) = (this.clone(), this.clone());
     controller
         .workers(5)
         .watch(&this.pods, move |change, add| {
@@ -65,11 +65,9 @@ pub(crate) fn start(cx: &Context) {
             if pods::is_finished(pod) && !change.old().is_some_and(|old| pods::is_finished(old)) {
                 queue.add_after(census(), COUNT_AFTER);
             }
-            // Anything else about a pod that changes is no reason to look again.
-            let before = change
-                .old()
-                .map(|old| (pods::node_name(old), pods::is_terminating(old)));
-            if before != Some((pods::node_name(pod), pods::is_terminating(pod))) {
+            // Whether its node is there is looked at again when all caches are in step.
+            let node = pods::node_name(pod).and_then(|name| on_pod.nodes.get_cluster(name));
+            if plan::fault(pod, node.as_deref()).is_some() {
                 add(ObjectKey::of(pod.as_ref()));
             }
         })

@@ -54,7 +54,7 @@ pub(crate) fn start(cx: &Context) {
             let pod = change.object();
             if matches!(change, Change::Deleted(_)) {
                 on_pod.state.lock().marked.remove(ops::uid(&pod.metadata));
-            } else if pods::node_name(pod).is_some() {
+            } else if on_pod.is_concerned(pod) {
                 add(ObjectKey::of(pod.as_ref()));
             }
         })
@@ -71,6 +71,14 @@ fn executing(node: &Node) -> Vec<Taint> {
 }
 
 impl TaintEviction {
+    /// Most pods are on nodes without such taints, and are no work. A node that the cache does not show yet is looked at
+    /// with all its pods when it does.
+    fn is_concerned(&self, pod: &Pod) -> bool {
+        let node = pods::node_name(pod).and_then(|name| self.nodes.get_cluster(name));
+        let marked = || self.state.lock().marked.contains(ops::uid(&pod.metadata));
+        node.is_some_and(|node| !executing(&node).is_empty()) || marked()
+    }
+
     fn node_changed(&self, change: &Change<Node>, add: &mut dyn FnMut(ObjectKey)) {
         let node = change.object();
         let name = ops::name(&node.metadata);

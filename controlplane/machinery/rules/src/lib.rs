@@ -4,6 +4,7 @@
 //! API server the same [`ResourceInfo`]. May depend on: `meta`, `schema`, serde_json, jiff.
 
 mod kinds;
+pub mod quota;
 mod resource;
 
 pub use kinds::builtin;
