@@ -49,6 +49,12 @@ impl StatusSender {
         }
     }
 
+    /// Sends nothing any more; when this returns, nothing is under way either.
+    pub(crate) async fn stop(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+
     /// Replaces what is to be sent.
     pub(crate) fn set(&self, status: PodStatus) {
         self.newest.send_if_modified(|newest| {

@@ -54,6 +54,8 @@ impl Worker {
             }
         };
         self.finished = true;
+        // What follows is said once, in order.
+        self.status.stop().await;
         let pod = self.desired.borrow().pod.clone();
         let status = self.status_now(&pod, &view);
         let base = pod.status.clone().unwrap_or_default();
