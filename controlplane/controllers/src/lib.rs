@@ -32,6 +32,7 @@ mod ownership;
 mod podgc;
 mod pods;
 mod replicaset;
+mod resourcequota;
 mod rootca;
 mod serviceaccount;
 mod storageprotection;
