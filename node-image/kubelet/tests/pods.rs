@@ -478,6 +478,20 @@ async fn everything_a_pod_may_ask_for(cluster: &Cluster) {
     })
     .await;
     assert!(log.contains(wanted), "{log}");
+    // Others may find the pod unready while its node is away; the kubelet knows better.
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let patch = minato_api::kube::api::Patch::Strategic(unready);
+    cluster
+        .pods()
+        .patch_status("rich", &Default::default(), &patch)
+        .await
+        .unwrap();
+    cluster
+        .until_pod("rich", "ready again", |pod| {
+            let conditions = pod["status"]["conditions"].as_array().unwrap();
+            conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+        })
+        .await;
     // A changed ConfigMap reaches the files of the running pod.
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
     let patch = json!({"data": {"file": "changed"}});

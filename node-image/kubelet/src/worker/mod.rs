@@ -367,8 +367,8 @@ impl Worker {
         self.admitted = true;
     }
 
-    fn publish(&self, pod: &Pod, view: &PodView) {
-        self.status.set(self.status_now(pod, view));
+    fn publish(&self, pod: &Arc<Pod>, view: &PodView) {
+        self.status.set(self.status_now(pod, view), pod);
     }
 
     fn status_now(&self, pod: &Pod, view: &PodView) -> minato_api::k8s::core::v1::PodStatus {
