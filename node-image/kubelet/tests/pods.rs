@@ -185,6 +185,20 @@ async fn the_kubelet_serves_logs_and_streams_to_those_who_may() {
     let (_, pods) = cluster.fetch(&admin, "GET", "/pods").await;
     assert!(pods.contains(r#""name":"talk""#), "{pods}");
 
+    // The API server reaches all of it through the tunnel that the node keeps.
+    let kubectl = async |arguments: &[&str]| cluster.kubectl(arguments).await;
+    minato_test_support::until("the tunnel is up", common::LIMIT, async || {
+        (kubectl(&["logs", "talk", "--tail=2"]).await == (true, "two\nthree\n".to_owned())).then_some(())
+    })
+    .await;
+    let (good, text) = kubectl(&["exec", "talk", "--", "sh", "-c", "echo through; echo bad >&2; exit 7"]).await;
+    assert!(
+        !good && text.contains("through\n") && text.contains("bad\n") && text.contains("exit code 7"),
+        "{text}"
+    );
+    let (good, text) = kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/healthz")]).await;
+    assert_eq!((good, text.as_str()), (true, "ok"));
+
     let (status, mut followed) = cluster
         .request(&admin, "GET", &format!("{logs}?follow=true&tailLines=0"))
         .await;

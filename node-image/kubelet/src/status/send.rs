@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use minato_api::k8s::core::v1::{Pod, PodStatus};
+use minato_api::k8s::core::v1::{Node, Pod, PodStatus};
 use minato_api::kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use minato_api::kube::{Api, Client};
+use minato_runtime::Informer;
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use super::mirror;
 use crate::client::api_code;
 use crate::pods::PodId;
 
@@ -36,6 +38,21 @@ impl StatusSender {
             newest,
             task: tokio::spawn(run(client, PodId::of(pod), base, receiver)),
         }
+    }
+
+    /// For a static pod: its mirror gets the status, and is made anew whenever `again` tells that it may be gone.
+    pub(crate) fn start_mirror(client: Client, pod: Arc<Pod>, node: Informer<Node>, again: Arc<Notify>) -> Self {
+        let (newest, receiver) = watch::channel(None);
+        Self {
+            newest,
+            task: tokio::spawn(run_mirror(client, pod, node, again, receiver)),
+        }
+    }
+
+    /// Sends nothing any more; when this returns, nothing is under way either.
+    pub(crate) async fn stop(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
     }
 
     /// Replaces what is to be sent.
@@ -70,6 +87,58 @@ async fn run(client: Client, id: PodId, mut base: PodStatus, mut newest: watch::
                         pod = id.long(),
                         error = &error as &dyn std::error::Error,
                         "sending a pod's status failed"
+                    );
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+}
+
+async fn run_mirror(
+    client: Client,
+    pod: Arc<Pod>,
+    node: Informer<Node>,
+    again: Arc<Notify>,
+    mut newest: watch::Receiver<Option<Arc<PodStatus>>>,
+) {
+    let mut pause = RETRY.0;
+    let mut known: Option<(PodId, PodStatus)> = None;
+    loop {
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = again.notified() => known = None,
+        }
+        loop {
+            let Some(status) = newest.borrow_and_update().clone() else {
+                break;
+            };
+            let nodes = node.list();
+            let Some(node) = nodes.first() else { break };
+            let sent = async {
+                let (id, base) = match known.take() {
+                    Some(known) => known,
+                    None => {
+                        let there = mirror::ensure(&client, &pod, node).await?;
+                        (PodId::of(&there), there.status.unwrap_or_default())
+                    }
+                };
+                let now = send_now(&client, &id, &base, &status).await?;
+                Ok::<_, minato_api::kube::Error>(now.map(|now| (id, now)))
+            };
+            match sent.await {
+                Ok(now) => {
+                    known = now;
+                    pause = RETRY.0;
+                    break;
+                }
+                Err(error) => {
+                    let name = PodId::of(&pod).long();
+                    tracing::warn!(
+                        pod = name,
+                        error = &error as &dyn std::error::Error,
+                        "mirroring a static pod failed"
                     );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY.1);
