@@ -41,7 +41,7 @@ mod taints;
 mod template;
 mod tokencleaner;
 
-pub use config::ControllerManagerConfig;
+pub use config::{CloudAddresses, ControllerManagerConfig};
 pub use error::Error;
 pub use manager::{ControllerManager, ControllerManagerHandle};
 

@@ -1,5 +1,6 @@
 //! Putting the parts together.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use minato_api::k8s::core::v1::Pod;
 use minato_api::kube::Api;
 use minato_cri::Cri;
 use minato_runtime::{Informer, Metrics, Runtime, Tasks, WatchScope};
+use minato_tunnel::{AgentConfig, TunnelAgent};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
@@ -20,7 +22,7 @@ use crate::objects::Objects;
 use crate::server::{self, Server, ServerError};
 use crate::settings::Settings;
 use crate::worker::Workers;
-use crate::{logs, pleg};
+use crate::{logs, pleg, static_pods};
 
 /// Pause between attempts to reach the runtime at the start.
 const RETRY: Duration = Duration::from_millis(200);
@@ -65,10 +67,12 @@ impl Kubelet {
         }
         let tasks = Tasks::new();
         let cri = Cri::new(&settings.runtime_socket);
-        let first = certificates::obtain_client(&settings);
+        let first = certificates::obtain_connection(&settings);
         let (version, first) = tokio::join!(runtime_version(&cri), first);
-        let present = Replaceable::new(first?);
+        let first = first?;
+        let present = Replaceable::new(&first);
         let runtime = Runtime::new(present.client(), tasks.clone(), Metrics::new());
+        let credentials = present.tls();
         if settings.rotate {
             let rotation = certificates::rotate_client(settings.clone(), runtime.client.clone(), present);
             tasks.spawn("client-certificate", rotation);
@@ -114,6 +118,17 @@ impl Kubelet {
         let workers = Workers::new(context.clone());
         start_pods(&context, &workers);
         tasks.spawn("log-rotation", logs::rotate(context.clone()));
+        if context.settings.tunnel {
+            let kubelet = own_address(context.settings.serve_on);
+            let config = AgentConfig {
+                node: context.settings.node_name.clone(),
+                server: first.server,
+                server_name: String::new(),
+                tls: credentials,
+                kubelet,
+            };
+            TunnelAgent::start(config, &tasks);
+        }
         let server = Server::new(context, workers, runtime.metrics.clone());
         tasks.spawn("server", server.run(listener, tls));
         Ok(Self { tasks })
@@ -129,6 +144,16 @@ impl Kubelet {
     pub async fn stop(self) {
         self.tasks.stop().await;
     }
+}
+
+/// Where the node reaches its own server.
+fn own_address(serve_on: SocketAddr) -> SocketAddr {
+    let ip = match serve_on.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, serve_on.port())
 }
 
 async fn runtime_version(cri: &Cri) -> String {
@@ -155,6 +180,14 @@ fn start_pods(context: &Arc<Context>, workers: &Workers) {
     let pods: Informer<Pod> = Informer::start(Api::all(context.client.clone()), scope, tasks);
     let on_change = workers.clone();
     pods.on_change(move |change| on_change.on_change(change));
+    if let Some(directory) = context.settings.static_pod_path.clone() {
+        let node = context.settings.node_name.clone();
+        let present = static_pods::start(&directory, &node, workers);
+        tasks.spawn(
+            "static-pods",
+            static_pods::follow(directory, node, workers.clone(), present),
+        );
+    }
     let news = Arc::new(Notify::new());
     tasks.spawn("runtime-events", pleg::listen(context.clone(), news.clone()));
     let (context, workers) = (context.clone(), workers.clone());

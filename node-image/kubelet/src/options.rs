@@ -51,6 +51,9 @@ pub struct Options {
     /// Directory in which the node's CNI configuration is written from its podCIDR; empty leaves that to others.
     #[arg(long, default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,
+    /// Keep a tunnel to the API server up, for a control plane that cannot reach its nodes.
+    #[arg(long)]
+    pub tunnel: bool,
     /// Directory for pods' logs.
     #[arg(long, default_value = "/var/log/pods")]
     pub pod_logs_dir: PathBuf,

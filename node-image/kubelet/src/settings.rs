@@ -47,6 +47,7 @@ pub struct Settings {
     pub(crate) node_ip: Option<IpAddr>,
     pub(crate) provider_id: Option<String>,
     pub(crate) external_cloud: bool,
+    pub(crate) tunnel: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
@@ -56,6 +57,7 @@ pub struct Settings {
     pub(crate) pod_logs_dir: PathBuf,
     pub(crate) container_logs_dir: PathBuf,
     pub(crate) cni_conf_dir: Option<PathBuf>,
+    pub(crate) static_pod_path: Option<PathBuf>,
     pub(crate) runtime_socket: PathBuf,
     pub(crate) cgroup_root: String,
     pub(crate) max_pods: u32,
@@ -119,9 +121,6 @@ impl Settings {
             .ok()
             .filter(|size| *size > 0)
             .ok_or_else(|| bad("containerLogMaxSize", "must be positive"))?;
-        if some_path(config.static_pod_path).is_some() {
-            return Err(bad("staticPodPath", "static pods are not supported yet"));
-        }
         if config.container_log_max_files < 2 {
             return Err(bad("containerLogMaxFiles", "must be at least 2"));
         }
@@ -141,6 +140,7 @@ impl Settings {
             node_ip: options.node_ip,
             provider_id: options.provider_id.filter(|id| !id.is_empty()),
             external_cloud: options.cloud_provider == "external",
+            tunnel: options.tunnel,
             labels: options.node_labels.0,
             taints: options.register_with_taints.0,
             bootstrap_kubeconfig: options.bootstrap_kubeconfig,
@@ -150,6 +150,7 @@ impl Settings {
             pod_logs_dir: options.pod_logs_dir,
             container_logs_dir: options.container_logs_dir,
             cni_conf_dir: some_path(options.cni_conf_dir),
+            static_pod_path: some_path(config.static_pod_path.clone()),
             runtime_socket: PathBuf::from(socket),
             cgroup_root: config.cgroup_root.trim_matches('/').to_owned(),
             max_pods: config.max_pods,
