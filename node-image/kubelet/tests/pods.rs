@@ -611,4 +611,22 @@ async fn graceful_deletion(cluster: &Cluster) {
     let (hook, term) = (text.find("hook"), text.find("got TERM"));
     assert!(hook.is_some() && term > hook, "{text} {events:?}");
     assert!(events.iter().any(|e| e.starts_with("Killing")), "{events:?}");
+
+    // Patience can be cut short: this one ignores TERM.
+    let script = "trap '' TERM; while :; do sleep 0.1; done";
+    cluster
+        .pod(
+            "stubborn",
+            json!({"terminationGracePeriodSeconds": 600, "containers": [{"name": "c", "command": ["sh", "-c", script]}]}),
+        )
+        .await;
+    cluster.until_phase("stubborn", "Running").await;
+    cluster.delete("stubborn", None).await;
+    minato_test_support::until("it is being killed", common::LIMIT, async || {
+        let events = cluster.events("stubborn").await;
+        events.iter().any(|e| e.starts_with("Killing")).then_some(())
+    })
+    .await;
+    cluster.delete("stubborn", Some(1)).await;
+    cluster.until_gone("stubborn").await;
 }

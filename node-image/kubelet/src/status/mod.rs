@@ -3,6 +3,8 @@
 mod compute;
 mod mirror;
 mod send;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use compute::{Outcome, Situation, compute};
 pub(crate) use mirror::remove_mirror;
