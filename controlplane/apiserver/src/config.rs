@@ -10,8 +10,10 @@ use minato_auth::{Authenticator, Authorizer, TokenIssuer};
 use minato_rules::ResourceInfo;
 use minato_schema::SchemaRef;
 use minato_storage::cache::CacheOptions;
-use minato_streams::Egress;
+use minato_streams::{Egress, NodeListener};
 use serde_json::Value;
+
+use crate::subresources::KubeletAccess;
 
 /// Settings of one API server. The defaults are upstream's.
 #[derive(Debug, Clone)]
@@ -76,6 +78,10 @@ pub struct Deps {
     pub admission: Vec<Arc<dyn AdmissionPlugin>>,
     /// The way to nodes and into the cluster's network; without it those subresources answer 503.
     pub egress: Option<Arc<dyn Egress>>,
+    /// The identity that goes with `egress` towards kubelets.
+    pub kubelet: Option<Arc<KubeletAccess>>,
+    /// Takes the tunnels that nodes open; without it there is no such path.
+    pub node_listener: Option<Arc<dyn NodeListener>>,
     /// Signs service-account tokens; without it token requests answer 503.
     pub token_issuer: Option<Arc<dyn TokenIssuer>>,
     /// Kinds served besides the built-in ones. Without a schema of its own a kind must name a built-in definition.

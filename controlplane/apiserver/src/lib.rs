@@ -37,4 +37,5 @@ pub use registry::Registry;
 pub use request::{ApiRequest, Query, Warnings};
 pub use request_info::RequestInfo;
 pub use response::{Body, BoxError, Response};
-pub use server::{ApiServer, ApiService, ConnectionInfo, ServeHandle, ServerTls};
+pub use server::{ApiServer, ApiService, ConnectionInfo, ServeHandle, ServerTls, TlsError};
+pub use subresources::KubeletAccess;

@@ -202,11 +202,6 @@ async fn ephemeral_containers_are_all_that_their_path_takes() {
     assert_eq!(code, StatusCode::OK, "{after}");
     assert_eq!(after["spec"]["ephemeralContainers"][0]["name"], "debug");
     assert_eq!(after["spec"]["containers"][0]["image"], "i");
-    let (code, status) = call(&server, Method::POST, &format!("{PODS}/p/exec"), Value::Null).await;
-    assert_eq!(
-        (code, &status["reason"]),
-        (StatusCode::SERVICE_UNAVAILABLE, &json!("ServiceUnavailable"))
-    );
     let (code, _) = call(&server, Method::GET, &format!("{PODS}/p/nothing"), Value::Null).await;
     assert_eq!(code, StatusCode::NOT_FOUND);
 }
@@ -252,4 +247,20 @@ async fn reviews_answer_and_store_nothing() {
     assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
     let (code, _) = call(&server, Method::GET, path, Value::Null).await;
     assert_eq!(code, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn what_nodes_serve_is_refused_in_the_usual_words() {
+    let server = server();
+    pod(&server, "p").await;
+    for (path, code, message) in [
+        ("exec", 400, "you must specify at least 1 of stdin, stdout, stderr"),
+        ("exec?stdout=1&container=x", 400, "container x is not valid for pod p"),
+        ("exec?stdout=1", 400, "pod p does not have a host assigned"),
+    ] {
+        let (found, status) = call(&server, Method::POST, &format!("{PODS}/p/{path}"), Value::Null).await;
+        assert_eq!((found.as_u16(), &status["message"]), (code, &json!(message)), "{path}");
+    }
+    let (code, _) = call(&server, Method::GET, "/tunnel/v1/connect", Value::Null).await;
+    assert_eq!(code, StatusCode::FORBIDDEN);
 }

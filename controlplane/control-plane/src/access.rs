@@ -2,17 +2,28 @@
 
 use std::sync::Arc;
 
-use minato_admission::{AdmissionPlugin, RoleEscalation};
-use minato_apiserver::Deps;
+use minato_admission::{
+    AdmissionPlugin, DefaultTolerationSeconds, NamespaceLifecycle, NodeRestriction, Priority, RoleEscalation,
+    ServiceAccount, TaintNodesByCondition,
+};
+use minato_apiserver::{Deps, KubeletAccess};
 use minato_auth::{
     Authorizer, BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, NodeAuthorizer, RbacAuthorizer,
     ServiceAccountAuthenticator, ServiceAccountKeys, UnionAuthenticator, UnionAuthorizer, X509Authenticator,
     bootstrap_objects,
 };
 use minato_meta::ClusterReader;
-use minato_pki::ClusterPki;
+use minato_pki::{ClusterPki, PkiError};
+use minato_streams::{Egress, NodeListener};
+use minato_tunnel::TunnelServer;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 
+use crate::StartError;
 use crate::config::Role;
+
+/// The user that the API server is to kubelets; a default role binding lets it use their API.
+const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
 /// The keys of service-account tokens.
 pub(crate) fn service_account_keys(pki: &ClusterPki) -> Result<Arc<ServiceAccountKeys>, KeyError> {
@@ -20,15 +31,44 @@ pub(crate) fn service_account_keys(pki: &ClusterPki) -> Result<Arc<ServiceAccoun
     ServiceAccountKeys::new(Vec::new(), Vec::new(), pki.service_account_key(), verifying).map(Arc::new)
 }
 
+/// The way to the nodes.
+pub(crate) struct Nodes {
+    tunnel: Arc<TunnelServer>,
+    kubelet: Arc<KubeletAccess>,
+}
+
+impl Nodes {
+    /// Without tunnels yet: nodes open them.
+    pub(crate) fn new(pki: &ClusterPki) -> Result<Self, StartError> {
+        let (chain, key) = pki.issue_client(KUBELET_CLIENT, &[])?.to_tls()?;
+        let authorities = CertificateDer::pem_slice_iter(pki.ca_certificate().as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| PkiError::Malformed("not PEM"))?;
+        let kubelet = KubeletAccess::new(chain, key, &authorities).map_err(|e| StartError::Tls(e.to_string()))?;
+        Ok(Self {
+            tunnel: Arc::new(TunnelServer::new()),
+            kubelet,
+        })
+    }
+}
+
 /// What the API server is given.
-pub(crate) fn deps(reader: Arc<dyn ClusterReader>, keys: Arc<ServiceAccountKeys>, role: &Role) -> Deps {
+pub(crate) fn deps(
+    reader: Arc<dyn ClusterReader>,
+    keys: Arc<ServiceAccountKeys>,
+    nodes: Option<&Nodes>,
+    role: &Role,
+) -> Deps {
+    let egress = nodes.map(|n| n.tunnel.clone() as Arc<dyn Egress>);
+    let node_listener = nodes.map(|n| n.tunnel.clone() as Arc<dyn NodeListener>);
+    let kubelet = nodes.map(|n| n.kubelet.clone());
     let rbac = Arc::new(RbacAuthorizer::new(reader.clone()));
     let authorizer: Arc<dyn Authorizer> = Arc::new(UnionAuthorizer::new(vec![
         Arc::new(MastersAuthorizer),
         Arc::new(NodeAuthorizer::new(reader.clone())),
         rbac.clone(),
     ]));
-    let mut admission: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(RoleEscalation::new(rbac, authorizer.clone()))];
+    let mut admission = admission(&reader, rbac, authorizer.clone(), role);
     let mut extra_resources = Vec::new();
     if let Role::Management(management) = role {
         admission.extend(management.admission.iter().cloned());
@@ -43,9 +83,32 @@ pub(crate) fn deps(reader: Arc<dyn ClusterReader>, keys: Arc<ServiceAccountKeys>
         ])),
         authorizer,
         admission,
-        egress: None,
+        egress,
+        kubelet,
+        node_listener,
         token_issuer: Some(keys),
         extra_resources,
         bootstrap_objects: bootstrap_objects(),
     }
+}
+
+/// The plug-ins, in upstream's order. A cluster without nodes has no use for those about pods.
+fn admission(
+    reader: &Arc<dyn ClusterReader>,
+    rbac: Arc<RbacAuthorizer>,
+    authorizer: Arc<dyn Authorizer>,
+    role: &Role,
+) -> Vec<Arc<dyn AdmissionPlugin>> {
+    let mut chain: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(NamespaceLifecycle::new(reader.clone()))];
+    if let Role::Workloads(_) = role {
+        chain.extend::<[Arc<dyn AdmissionPlugin>; 5]>([
+            Arc::new(ServiceAccount::new(reader.clone())),
+            Arc::new(NodeRestriction::new(reader.clone())),
+            Arc::new(TaintNodesByCondition),
+            Arc::new(Priority::new(reader.clone())),
+            Arc::new(DefaultTolerationSeconds),
+        ]);
+    }
+    chain.push(Arc::new(RoleEscalation::new(rbac, authorizer)));
+    chain
 }

@@ -1,10 +1,11 @@
 //! One tenant's control plane as a value: [`ControlPlane::start`] makes it from a [`Config`], [`ControlPlane::stop`] ends
 //! it. No globals: any number live in one process.
 //!
-//! As yet it is the API server on the embedded store and the controllers; the scheduler is not there. May depend on: every
+//! It is the API server on the embedded store, the controllers and the scheduler. May depend on: every
 //! crate of the control plane, and the cloud provider interface.
 
 mod access;
+mod components;
 mod config;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,15 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use minato_apiserver::{ApiServer, ApiServerConfig, ServeHandle, ServerTls, ServiceConfig};
-use minato_auth::UserInfo;
-use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
-use minato_pki::{Authority, ClusterPki, Issued, PkiError, Serving, kubeconfig};
-use minato_runtime::{Metrics, Runtime, Tasks};
+use minato_pki::{ClusterPki, Issued, PkiError, Serving, kubeconfig};
 use minato_storage::{EmbeddedOptions, EmbeddedStore, StoreError};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
+use components::Components;
 pub use config::{Config, Management, Role, Workloads};
 
 /// Why a control plane did not start.
@@ -52,8 +51,7 @@ pub enum StartError {
 pub struct ControlPlane {
     server: Arc<ApiServer>,
     serving: ServeHandle,
-    controllers: ControllerManagerHandle,
-    tasks: Tasks,
+    components: Components,
     kubeconfig: PathBuf,
 }
 
@@ -88,12 +86,13 @@ impl ControlPlane {
             ..ApiServerConfig::default()
         };
         let keys = access::service_account_keys(&pki)?;
+        let nodes = config.workloads().map(|_| access::Nodes::new(&pki)).transpose()?;
         let server = ApiServer::new(server_config, Arc::new(store), |reader| {
-            access::deps(reader, keys, &config.role)
+            access::deps(reader, keys, nodes.as_ref(), &config.role)
         });
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;
         server.start().await;
-        let (controllers, tasks) = start_controllers(&server, &config, &pki, names)?;
+        let components = Components::start(&server, &config, &pki, names)?;
         let path = directory.join("kubeconfig");
         let admin = pki.issue_client("kubernetes-admin", &["system:masters"])?;
         let text = kubeconfig(
@@ -108,8 +107,7 @@ impl ControlPlane {
         Ok(Self {
             server,
             serving,
-            controllers,
-            tasks,
+            components,
             kubeconfig: path,
         })
     }
@@ -131,55 +129,11 @@ impl ControlPlane {
 
     /// Drains and stops it.
     pub async fn stop(self) {
-        self.controllers.stop().await;
-        self.tasks.stop().await;
+        self.components.stop().await;
         self.server.stop();
         self.serving.stop().await;
     }
 }
-
-/// Starts the controllers on a client without a socket. Nobody else serves this store, so there is no leader to elect.
-fn start_controllers(
-    server: &Arc<ApiServer>,
-    config: &Config,
-    pki: &ClusterPki,
-    reserved: Serving,
-) -> Result<(ControllerManagerHandle, Tasks), StartError> {
-    let authority = Authority::from_pem(pki.ca_certificate(), &pki.cluster().key_pem())?;
-    let client = server.client_as(UserInfo {
-        name: "system:kube-controller-manager".to_owned(),
-        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
-        ..UserInfo::default()
-    });
-    let tasks = Tasks::new();
-    let runtime = Runtime::new(client, tasks.clone(), Metrics::new());
-    let mut controllers = ControllerManagerConfig {
-        root_ca: Some(pki.ca_certificate().to_owned()),
-        authority: Some(Arc::new(authority)),
-        reserved_names: reserved.names,
-        reserved_addresses: reserved.addresses,
-        ..ControllerManagerConfig::default()
-    };
-    match &config.role {
-        Role::Workloads(workloads) => {
-            controllers.service_cidrs = vec![workloads.service_cidr];
-            controllers.cluster_cidrs = workloads.cluster_cidr.into_iter().collect();
-        }
-        Role::Management(_) => {
-            let needed = |name: &&str| !MANAGEMENT_CONTROLLERS.contains(name);
-            controllers.disabled = ControllerManager::names().filter(needed).map(str::to_owned).collect();
-        }
-    }
-    Ok((ControllerManager::start(controllers, &runtime), tasks))
-}
-
-/// What a cluster without nodes needs: the life of namespaces, accounts, roles and dependents.
-const MANAGEMENT_CONTROLLERS: &[&str] = &[
-    "serviceaccount-controller",
-    "namespace-controller",
-    "garbage-collector-controller",
-    "clusterrole-aggregation-controller",
-];
 
 /// What the API server's certificate is good for.
 fn server_names(config: &Config, address: IpAddr) -> Serving {

@@ -24,16 +24,24 @@ mod manager;
 mod names;
 mod namespace;
 mod nodeipam;
+mod nodelifecycle;
+mod nodettl;
 #[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;
+mod podgc;
 mod pods;
 mod replicaset;
+mod resourcequota;
 mod rootca;
 mod serviceaccount;
+mod storageprotection;
+mod tainteviction;
+mod taints;
 mod template;
+mod tokencleaner;
 
-pub use config::ControllerManagerConfig;
+pub use config::{CloudAddresses, ControllerManagerConfig};
 pub use error::Error;
 pub use manager::{ControllerManager, ControllerManagerHandle};
 

@@ -6,13 +6,14 @@ use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
 use crate::{
-    certificates, clusterrole, deployment, endpoints, endpointslice, gc, namespace, nodeipam, replicaset, rootca,
-    serviceaccount,
+    certificates, clusterrole, deployment, endpoints, endpointslice, gc, namespace, nodeipam, nodelifecycle, nodettl,
+    podgc, replicaset, resourcequota, rootca, serviceaccount, storageprotection, tainteviction, tokencleaner,
 };
 
 type Start = fn(&Context);
 
 /// All controllers by upstream's names.
+#[rustfmt::skip]
 const CONTROLLERS: &[(&str, Start)] = &[
     ("serviceaccount-controller", serviceaccount::start),
     ("root-ca-certificate-publisher-controller", rootca::start),
@@ -24,19 +25,18 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("endpoints-controller", endpoints::start),
     ("garbage-collector-controller", gc::start),
     ("clusterrole-aggregation-controller", clusterrole::start),
-    (
-        "certificatesigningrequest-approving-controller",
-        certificates::start_approver,
-    ),
-    (
-        "certificatesigningrequest-signing-controller",
-        certificates::start_signer,
-    ),
-    (
-        "certificatesigningrequest-cleaner-controller",
-        certificates::start_cleaner,
-    ),
+    ("certificatesigningrequest-approving-controller", certificates::start_approver),
+    ("certificatesigningrequest-signing-controller", certificates::start_signer),
+    ("certificatesigningrequest-cleaner-controller", certificates::start_cleaner),
     ("node-ipam-controller", nodeipam::start),
+    ("node-lifecycle-controller", nodelifecycle::start),
+    ("taint-eviction-controller", tainteviction::start),
+    ("pod-garbage-collector-controller", podgc::start),
+    ("resourcequota-controller", resourcequota::start),
+    ("ttl-controller", nodettl::start),
+    ("token-cleaner-controller", tokencleaner::start),
+    ("persistentvolumeclaim-protection-controller", storageprotection::start_claims),
+    ("persistentvolume-protection-controller", storageprotection::start_volumes),
 ];
 
 /// The controllers of one cluster, as a value.

@@ -7,9 +7,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use minato_api::k8s::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use minato_api::kube::Api;
 use minato_api::meta_v1::{ObjectMeta, OwnerReference, Time};
+use minato_runtime::Informer;
+use serde_json::json;
 
+use crate::error::{Result, is_not_found};
 use crate::{names, ops};
+
+/// Condition of a pod that goes for no fault of its own.
+const DISRUPTION: &str = "DisruptionTarget";
 
 /// Whether and when a pod counts as available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +163,62 @@ fn age_class(since: Option<Timestamp>, now: Timestamp) -> u32 {
     let Some(since) = since else { return 0 };
     let age = now.duration_since(since).as_secs().max(0);
     1 + u64::try_from(age).unwrap_or(0).checked_ilog2().map_or(0, |log| log + 1)
+}
+
+/// Index of pods by the node that they are on.
+const BY_NODE: &str = "node";
+
+/// Adds the index that [`on_node`] reads.
+pub(crate) fn index_by_node(informer: &Informer<Pod>) {
+    informer.add_index(BY_NODE, |pod| node_name(pod).map(str::to_owned).into_iter().collect());
+}
+
+/// The pods of a node.
+pub(crate) fn on_node(informer: &Informer<Pod>, node: &str) -> Vec<Arc<Pod>> {
+    informer.indexed(BY_NODE, node)
+}
+
+/// Says in a pod's status that it goes for no fault of its own, and if `failed`, that it has ended.
+pub(crate) async fn disrupt(api: &Api<Pod>, pod: &Pod, reason: &str, message: &str, failed: bool) -> Result<()> {
+    let mut conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.clone())
+        .unwrap_or_default();
+    let told = condition(pod, DISRUPTION).is_some_and(|condition| condition.status == "True");
+    let fails = failed && !is_finished(pod);
+    if told && !fails {
+        return Ok(());
+    }
+    if !told {
+        conditions.retain(|condition| condition.type_ != DISRUPTION);
+        conditions.push(PodCondition {
+            type_: DISRUPTION.to_owned(),
+            status: "True".to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(Time(Timestamp::now())),
+            ..PodCondition::default()
+        });
+    }
+    let mut status = json!({"conditions": conditions});
+    if fails {
+        status["phase"] = json!("Failed");
+    }
+    settle(ops::merge_status(api, &pod.metadata, json!({"status": status})).await)
+}
+
+/// Says that a pod has ended, of which nobody will hear again.
+pub(crate) async fn fail(api: &Api<Pod>, pod: &Pod) -> Result<()> {
+    settle(ops::merge_status(api, &pod.metadata, json!({"status": {"phase": "Failed"}})).await)
+}
+
+fn settle(sent: std::result::Result<Pod, minato_api::kube::Error>) -> Result<()> {
+    match sent {
+        Ok(_) => Ok(()),
+        Err(error) if is_not_found(&error) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

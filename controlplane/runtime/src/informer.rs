@@ -89,11 +89,28 @@ impl<K> Clone for Informer<K> {
     }
 }
 
+/// Handlers usually hold who registered them, who holds the informer: with the watch that circle ends, and with it all
+/// that its members hold, such as the client and whatever is behind it.
+struct ForgetHandlers<K>(Informer<K>);
+
+impl<K> Drop for ForgetHandlers<K> {
+    fn drop(&mut self) {
+        let handlers = std::mem::take(&mut *self.0.shared.handlers.lock());
+        // Outside of the lock: what they hold may end here, and look at this informer.
+        drop(handlers);
+    }
+}
+
 impl<K: Object> Informer<K> {
     /// Starts a watch of its own; see [`Informers`] for shared ones.
     pub fn start(api: Api<K>, scope: WatchScope, tasks: &Tasks) -> Self {
         let this = Self::detached();
-        tasks.spawn("informer", this.clone().run(api, scope));
+        let forget = ForgetHandlers(this.clone());
+        let run = this.clone().run(api, scope);
+        tasks.spawn("informer", async move {
+            let _forget = forget;
+            run.await;
+        });
         this
     }
 
@@ -365,6 +382,21 @@ mod tests {
         map.metadata.resource_version = Some(version.to_owned());
         map.metadata.managed_fields = Some(Vec::new());
         map
+    }
+
+    #[tokio::test]
+    async fn what_handlers_hold_is_let_go_with_the_watch() {
+        // Nobody listens there: the watch never succeeds, which is as good as one that does.
+        let config = minato_api::kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        let tasks = Tasks::new();
+        let informer = Informer::<ConfigMap>::start(Api::all(client), WatchScope::default(), &tasks);
+        let held = Arc::new(informer.clone());
+        let holder = held.clone();
+        informer.on_change(move |_| assert!(holder.is_empty()));
+        assert_eq!(Arc::strong_count(&held), 2);
+        tasks.stop().await;
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 
     fn recorded(informer: &Informer<ConfigMap>) -> Arc<Mutex<Vec<String>>> {

@@ -45,6 +45,7 @@ impl EventKind {
 
 struct Item {
     component: &'static str,
+    host: Option<Arc<str>>,
     object: ObjectReference,
     kind: EventKind,
     reason: String,
@@ -74,6 +75,7 @@ impl RecorderHub {
     pub fn recorder(&self, component: &'static str) -> Recorder {
         Recorder {
             component,
+            host: None,
             hub: self.clone(),
         }
     }
@@ -88,10 +90,18 @@ impl RecorderHub {
 #[derive(Clone)]
 pub struct Recorder {
     component: &'static str,
+    host: Option<Arc<str>>,
     hub: RecorderHub,
 }
 
 impl Recorder {
+    /// The same of a component that runs on the node of that name.
+    #[must_use]
+    pub fn on_host(mut self, host: &str) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
     /// Records that `reason` befell `object`.
     pub fn event<K: Resource<DynamicType = ()>>(
         &self,
@@ -107,6 +117,7 @@ impl Recorder {
     pub fn event_for(&self, object: ObjectReference, kind: EventKind, reason: &str, message: impl Into<String>) {
         let item = Item {
             component: self.component,
+            host: self.host.clone(),
             object,
             kind,
             reason: reason.to_owned(),
@@ -245,7 +256,7 @@ fn event(item: &Item, namespace: &str, name: &str, mut message: String) -> Event
     }
     let source = EventSource {
         component: Some(item.component.to_owned()),
-        host: None,
+        host: item.host.as_deref().map(str::to_owned),
     };
     Event {
         metadata: ObjectMeta {
@@ -263,7 +274,7 @@ fn event(item: &Item, namespace: &str, name: &str, mut message: String) -> Event
         count: Some(1),
         type_: Some(item.kind.as_str().to_owned()),
         reporting_component: Some(item.component.to_owned()),
-        reporting_instance: Some(String::new()),
+        reporting_instance: Some(item.host.as_deref().unwrap_or_default().to_owned()),
         ..Event::default()
     }
 }
@@ -275,6 +286,7 @@ mod tests {
     fn item(name: &str, message: &str) -> Item {
         Item {
             component: "test",
+            host: None,
             object: ObjectReference {
                 kind: Some("Pod".to_owned()),
                 name: Some(name.to_owned()),

@@ -3,6 +3,12 @@
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+/// Path of the API server on which nodes offer a tunnel, by an HTTP/1.1 upgrade to [`TUNNEL_PROTOCOL`].
+pub const TUNNEL_PATH: &str = "/tunnel/v1/connect";
+/// What a connection on [`TUNNEL_PATH`] is upgraded to: HTTP/2 in which the *accepting* side is the client, and opens a
+/// stream by `CONNECT`.
+pub const TUNNEL_PROTOCOL: &str = "minato-tunnel";
+
 /// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
@@ -18,6 +24,15 @@ pub enum Target {
     /// Any TCP address, reached through whichever node's tunnel is up (services, webhooks, aggregated APIs).
     Address {
         /// Host name or IP address as seen by a node.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
+    /// A TCP address as seen from one node: a pod on it, or a port of its own.
+    From {
+        /// `metadata.name` of the Node.
+        node: String,
+        /// Host name or IP address as seen by it.
         host: String,
         /// TCP port.
         port: u16,
@@ -48,4 +63,17 @@ pub trait Egress: Send + Sync + 'static {
     /// # Errors
     /// See [`EgressError`].
     async fn connect(&self, target: &Target) -> Result<Box<dyn Stream>, EgressError>;
+
+    /// Whether a connection to a node ends at that very node because the way there proves it. Then a kubelet whose
+    /// serving certificate is not signed yet can be talked to all the same.
+    fn authenticates_nodes(&self) -> bool {
+        false
+    }
+}
+
+/// Takes the connections that nodes offer.
+#[async_trait]
+pub trait NodeListener: Send + Sync + 'static {
+    /// Uses a connection that came from the node of this name, which has been authenticated. Returns when it has ended.
+    async fn serve(&self, node: &str, connection: Box<dyn Stream>);
 }

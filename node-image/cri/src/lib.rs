@@ -13,3 +13,4 @@ pub use client::Cri;
 pub use error::CriError;
 pub use events::watch_exits;
 pub use k8s_cri::v1;
+pub use tonic::Code;

@@ -102,19 +102,23 @@ for d in /var/lib/cni /var/lib/kubelet /var/lib/containerd /var/log /etc/cni; do
 done
 mount --make-shared /var/lib/kubelet
 mkdir -p /etc/cni/net.d
+# Runtimes read the list of mounts: what is only covered would still be in it.
+umount -l -R /sys
 mount -t sysfs sysfs /sys
 if [ -e "$dir/cgroup2" ]; then
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
 else
   mount -t tmpfs tmpfs /sys/fs/cgroup
   while IFS=: read -r _ controllers _; do
-    case $controllers in ''|name=*) continue ;; esac
-    mkdir -p "/sys/fs/cgroup/$controllers"
-    mount -t cgroup -o "$controllers" cgroup "/sys/fs/cgroup/$controllers"
+    case $controllers in '') continue ;; esac
+    mkdir -p "/sys/fs/cgroup/${controllers#name=}"
+    case $controllers in name=*) options=none,$controllers ;; *) options=$controllers ;; esac
+    mount -t cgroup -o "$options" cgroup "/sys/fs/cgroup/${controllers#name=}"
   done < /proc/self/cgroup
 fi
 hostname "$(basename "$dir")" 2>/dev/null || true
 ip link set lo up
+ip addr add 192.0.2.10/32 dev lo
 echo 1 > /proc/sys/net/ipv4/ip_forward
 while :; do
   status=0
@@ -227,6 +231,9 @@ impl TestNode {
 
     /// The runtime's socket, as seen inside the node.
     pub const SOCKET: &str = "/run/containerd/containerd.sock";
+
+    /// An address of the node, inside it.
+    pub const ADDRESS: &str = "192.0.2.10";
 
     /// A command that runs inside the node: its namespaces, mounts and cgroup.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {

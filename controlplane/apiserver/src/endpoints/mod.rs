@@ -82,8 +82,11 @@ pub(crate) fn dispatch(server: &Arc<ApiServer>, request: ApiRequest) -> BoxFutur
     Box::pin(route(server, request))
 }
 
-async fn route(server: &Arc<ApiServer>, request: ApiRequest) -> Result<Response, ApiError> {
+async fn route(server: &Arc<ApiServer>, mut request: ApiRequest) -> Result<Response, ApiError> {
     if !request.info.is_resource {
+        if let Some(result) = crate::subresources::serve_tunnel(server, &mut request) {
+            return result;
+        }
         if let Some(result) = crate::health::handle(server, &request).await {
             return result;
         }

@@ -15,6 +15,11 @@ pub(crate) struct Authorization;
 #[async_trait]
 impl Stage for Authorization {
     async fn handle(&self, request: ApiRequest, next: Next<'_>) -> Response {
+        match crate::subresources::admits_tunnel(&request) {
+            Some(Ok(())) => return next.run(request).await,
+            Some(Err(error)) => return response::error(&error),
+            None => {}
+        }
         let attributes = attributes(&request.user, &request.info);
         match next.server.deps().authorizer.authorize(&attributes).await {
             Decision::Allow(_) => next.run(request).await,

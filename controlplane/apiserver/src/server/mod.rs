@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use inprocess::ApiService;
 pub use listen::ServeHandle;
-pub use tls::ServerTls;
+pub use tls::{ServerTls, TlsError};
 
 use crate::cluster_cache::ClusterCache;
 use crate::config::{ApiServerConfig, Deps};
@@ -107,8 +107,6 @@ impl ApiServer {
             .await;
     }
 
-    /// x
-    pub fn debug(&self) -> String { format!("store {} cluster {} cache {}", Arc::strong_count(&self.store), Arc::strong_count(&self.cluster), self.cache.debug()) }
     /// Whether [`ApiServer::start`] has gone through and the server is not stopping.
     pub fn is_ready(&self) -> bool {
         self.bootstrapped.initialized() && !self.is_draining()

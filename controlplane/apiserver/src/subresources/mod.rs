@@ -2,13 +2,14 @@
 
 mod binding;
 mod eviction;
+mod node;
 mod scale;
 mod token;
 
 use std::sync::Arc;
 
 use http::StatusCode;
-use minato_meta::{ApiError, ErrorKind};
+use minato_meta::ApiError;
 use serde_json::json;
 
 use crate::endpoints::{Target, get, patch, update};
@@ -17,6 +18,8 @@ use crate::response::{self, Response};
 use crate::server::ApiServer;
 
 pub(crate) use binding::create as create_binding;
+pub use node::KubeletAccess;
+pub(crate) use node::{admits_tunnel, serve_tunnel};
 
 /// Answers a request for a subresource.
 ///
@@ -40,13 +43,9 @@ pub(crate) async fn dispatch(
         "eviction" if creates => eviction::create(server, request, target).await,
         "token" if creates => token::create(server, request, target).await,
         "binding" | "eviction" | "token" => Err(ApiError::method_not_allowed()),
-        name => Err(ApiError::new(
-            ErrorKind::ServiceUnavailable,
-            format!(
-                "{}/{name} needs a connection to the node, which this server does not have",
-                target.resource.gvr.resource
-            ),
-        )),
+        _ => node::dispatch(server, request, target)
+            .await
+            .unwrap_or_else(|| Err(ApiError::no_such_path())),
     }
 }
 

@@ -372,6 +372,8 @@ pub(crate) fn server_with(store: Arc<dyn Store>, watch_cache: CacheOptions) -> A
         authorizer: Arc::new(Most),
         admission: Vec::new(),
         egress: None,
+        kubelet: None,
+        node_listener: None,
         token_issuer: Some(Arc::new(Issuer)),
         extra_resources: [
             kind("", "configmaps", "ConfigMap", false),

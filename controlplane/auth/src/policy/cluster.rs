@@ -338,6 +338,8 @@ pub(super) const BINDINGS: &[ClusterBinding] = &[
         "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
         &["group system:nodes"],
     ),
+    // The agents of a node share its identity.
+    ("minato:node-proxier", "system:node-proxier", &["group system:nodes"]),
     (
         "minato:apiserver-to-kubelet",
         "system:kubelet-api-admin",

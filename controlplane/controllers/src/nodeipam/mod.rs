@@ -6,6 +6,7 @@
 
 mod ranges;
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::Context;
-use crate::error::{Error, Result, is_conflict, is_not_found};
+use crate::error::{Error, Result, is_not_found};
 use crate::ops;
 use ranges::Ranges;
 
@@ -26,6 +27,10 @@ struct NodeIpam {
     recorder: Recorder,
     /// One per family, in the order of the configuration.
     ranges: Mutex<Vec<Ranges>>,
+    /// What was written to a node without knowing whether it took effect, by uid: the same is written again.
+    unsure: Mutex<HashMap<String, Vec<IpNet>>>,
+    /// Nodes that found nothing left.
+    waiting: Mutex<BTreeSet<ObjectKey>>,
 }
 
 /// Starts the controller, if the cluster has a range to give from.
@@ -46,13 +51,18 @@ pub(crate) fn start(cx: &Context) {
         nodes: cx.informer(),
         recorder: cx.runtime.recorder("cidrAllocator"),
         ranges: Mutex::new(config.cluster_cidrs.iter().map(of).collect()),
+        unsure: Mutex::default(),
+        waiting: Mutex::default(),
     });
     let releasing = this.clone();
     Controller::new("node-ipam-controller", &cx.runtime)
         .workers(1)
         .watch_primary(&this.nodes)
-        .watch(&this.nodes, move |change, _| match change {
-            Change::Deleted(node) => releasing.release(node),
+        .watch(&this.nodes, move |change, add| match change {
+            Change::Deleted(node) => {
+                releasing.release(node);
+                std::mem::take(&mut *releasing.waiting.lock()).into_iter().for_each(add);
+            }
             Change::Added(node) | Change::Updated { new: node, .. } => releasing.occupy(node),
         })
         .run(move |key| {
@@ -70,10 +80,25 @@ impl NodeIpam {
     }
 
     fn release(&self, node: &Node) {
+        let unsure = self.unsure.lock().remove(ops::uid(&node.metadata));
+        self.give_back(assigned(node).into_iter().chain(unsure.into_iter().flatten()));
+    }
+
+    fn give_back(&self, cidrs: impl IntoIterator<Item = IpNet>) {
         let mut ranges = self.ranges.lock();
-        for cidr in assigned(node) {
+        for cidr in cidrs {
             ranges.iter_mut().for_each(|range| range.release(&cidr));
         }
+    }
+
+    /// One range per family, or none at all.
+    fn take(&self) -> Option<Vec<IpNet>> {
+        let taken: Vec<Option<IpNet>> = self.ranges.lock().iter_mut().map(Ranges::take).collect();
+        if taken.iter().all(Option::is_some) {
+            return Some(taken.into_iter().flatten().collect());
+        }
+        self.give_back(taken.into_iter().flatten());
+        None
     }
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next> {
@@ -83,23 +108,14 @@ impl NodeIpam {
         if !assigned(&node).is_empty() || node.metadata.deletion_timestamp.is_some() {
             return Ok(Next::Done);
         }
-        let taken: Option<Vec<IpNet>> = {
-            let mut ranges = self.ranges.lock();
-            let taken: Vec<Option<IpNet>> = ranges.iter_mut().map(Ranges::take).collect();
-            let all = taken.iter().all(Option::is_some);
-            if !all {
-                taken
-                    .iter()
-                    .flatten()
-                    .for_each(|cidr| ranges.iter_mut().for_each(|range| range.release(cidr)));
-            }
-            all.then(|| taken.into_iter().flatten().collect())
-        };
-        let Some(cidrs) = taken else {
+        let unsure = self.unsure.lock().remove(ops::uid(&node.metadata));
+        let Some(cidrs) = unsure.or_else(|| self.take()) else {
             let text = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder
                 .event(node.as_ref(), EventKind::Normal, "CIDRNotAvailable", text);
-            return Err(Error::Invalid(format!("no pod range is left for node {}", key.name)));
+            let failure = Error::Invalid(format!("no pod range is left for node {}", key.name));
+            self.waiting.lock().insert(key);
+            return Err(failure);
         };
         let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
         let nodes: Api<Node> = Api::all(self.cx.client().clone());
@@ -107,20 +123,13 @@ impl NodeIpam {
         match ops::merge(&nodes, &node.metadata, patch).await {
             Ok(_) => Ok(Next::Done),
             Err(error) => {
-                let settled = is_not_found(&error) || is_conflict(&error);
-                // Whether a write that failed otherwise took effect is unknown: then the range stays taken, and is
-                // given back with the Node, or found by the next start.
-                if settled {
-                    let mut ranges = self.ranges.lock();
-                    cidrs
-                        .iter()
-                        .for_each(|cidr| ranges.iter_mut().for_each(|range| range.release(cidr)));
-                }
                 if is_not_found(&error) {
-                    Ok(Next::Done)
-                } else {
-                    Err(error.into())
+                    self.give_back(cidrs);
+                    return Ok(Next::Done);
                 }
+                // Also after a conflict: the node is tried again at once, and stays with its range.
+                self.unsure.lock().insert(ops::uid(&node.metadata).to_owned(), cidrs);
+                Err(error.into())
             }
         }
     }

@@ -48,6 +48,8 @@ pub(crate) async fn cluster(config: ControllerManagerConfig) -> Cluster {
         authorizer: Arc::new(PrivilegedGroupAuthorizer),
         admission: Vec::new(),
         egress: None,
+        kubelet: None,
+        node_listener: None,
         token_issuer: None,
         extra_resources: Vec::new(),
         bootstrap_objects: Vec::new(),

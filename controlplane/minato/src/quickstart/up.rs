@@ -21,7 +21,7 @@ const MANAGER_TIMEOUT: Duration = Duration::from_secs(30);
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(60);
 const NODES_TIMEOUT: Duration = Duration::from_secs(180);
 /// Programs of the worker nodes, built with this one.
-const NODE_PROGRAMS: &[&str] = &["minato-bootstrap", "kubelet", "kube-proxy", "minato-dns"];
+const NODE_PROGRAMS: &[&str] = &["minato-bootstrap", "kubelet", "kube-proxy"];
 
 /// Starts what is not running, makes the cluster if it is not there, and waits for its nodes.
 pub(crate) async fn up(options: &Options) -> anyhow::Result<()> {
@@ -33,8 +33,7 @@ pub(crate) async fn up(options: &Options) -> anyhow::Result<()> {
         println!("\n  export KUBECONFIG={}\n", layout.fleet_kubeconfig().display());
         return Ok(());
     }
-    let kubeconfig = cluster(&layout, &client).await?;
-    std::fs::copy(kubeconfig, layout.kubeconfig()).context("writing the kubeconfig")?;
+    cluster(&layout, &client).await?;
     nodes(&layout, &client, options.nodes).await?;
     println!(
         "\nThe cluster {CLUSTER} is ready.\n\n  export KUBECONFIG={}\n",
@@ -157,8 +156,8 @@ where
     }
 }
 
-/// Makes the cluster and waits until its control plane is ready; returns a file with its kubeconfig.
-async fn cluster(layout: &Layout, client: &Client) -> anyhow::Result<std::path::PathBuf> {
+/// Makes the cluster, waits until its control plane is ready, and writes its kubeconfig.
+async fn cluster(layout: &Layout, client: &Client) -> anyhow::Result<()> {
     let step = Step::begin(format!("control plane of cluster {CLUSTER}"));
     let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
     create(&clusters, &Cluster::new(metadata(CLUSTER), ClusterSpec::default())).await?;
@@ -197,10 +196,9 @@ async fn cluster(layout: &Layout, client: &Client) -> anyhow::Result<std::path::
         .as_ref()
         .and_then(|data| data.get(KUBECONFIG_KEY))
         .context("the kubeconfig Secret is empty")?;
-    let path = layout.kubeconfig();
-    minato_pki::write_private(&path, std::str::from_utf8(&text.0)?)?;
+    minato_pki::write_private(&layout.kubeconfig(), std::str::from_utf8(&text.0)?)?;
     step.done();
-    Ok(path)
+    Ok(())
 }
 
 async fn nodes(layout: &Layout, client: &Client, count: u16) -> anyhow::Result<()> {

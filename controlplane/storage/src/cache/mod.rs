@@ -117,8 +117,6 @@ impl WatchCache {
 }
 
 impl WatchCache {
-    /// x
-    pub fn debug(&self) -> String { self.resources.read().iter().map(|(k,v)| format!("{k}:{} ", Arc::strong_count(v))).collect() }
     /// Ends all caches and their watches: nothing reads the store on their behalf from here on.
     pub fn close(&self) {
         self.stop.cancel();

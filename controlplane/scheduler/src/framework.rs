@@ -1,0 +1,249 @@
+//! The scheduling framework: extension points, and the profile that runs plug-ins at them.
+//!
+//! A plug-in implements the points that it takes part in; the others do nothing. Source: KEP-624.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::cache::{Cache, NodeInfo};
+use crate::pod::PodInfo;
+
+/// Best score of a node. Source: the framework's `MaxNodeScore`.
+pub(crate) const MAX_SCORE: i64 = 100;
+
+/// Why a pod does not fit, in upstream's words, which users know from events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) reasons: Vec<String>,
+    /// Whether taking other pods away could help.
+    pub(crate) resolvable: bool,
+}
+
+impl Rejection {
+    /// Something that other pods on the node have to do with.
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self {
+            reasons: vec![reason.into()],
+            resolvable: true,
+        }
+    }
+
+    /// Something about the node itself.
+    pub(crate) fn unresolvable(reason: impl Into<String>) -> Self {
+        Self {
+            reasons: vec![reason.into()],
+            resolvable: false,
+        }
+    }
+}
+
+/// What plug-ins remember from one point to the next, for one pod.
+#[derive(Default)]
+pub(crate) struct CycleState {
+    data: HashMap<&'static str, Box<dyn Any + Send + Sync>>,
+}
+
+impl CycleState {
+    pub(crate) fn put<T: Any + Send + Sync>(&mut self, plugin: &'static str, value: T) {
+        self.data.insert(plugin, Box::new(value));
+    }
+
+    pub(crate) fn get<T: Any + Send + Sync>(&self, plugin: &'static str) -> Option<&T> {
+        self.data.get(plugin)?.downcast_ref()
+    }
+}
+
+/// What happened in the cluster that may let a waiting pod be scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A node appeared, or changed in what can be allocated.
+    NodeAdded,
+    /// Labels, taints, or whether it takes pods.
+    NodeChanged,
+    /// A pod that had a node is gone, or finished.
+    PodGone,
+    /// A pod was given a node, or the labels of one that has a node changed.
+    PodPlaced,
+}
+
+/// A plug-in. All names are upstream's.
+pub(crate) trait Plugin: Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+
+    /// Whether the pod may enter the queue of pods to be tried.
+    fn pre_enqueue(&self, _pod: &PodInfo) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// Looks at the pod and the whole cluster once, before nodes are tried.
+    fn pre_filter(&self, _state: &mut CycleState, _pod: &PodInfo, _cache: &Cache) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// Whether the node can run the pod.
+    fn filter(&self, _state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// Looks at the nodes that are left, before they are scored.
+    fn pre_score(&self, _state: &mut CycleState, _pod: &PodInfo, _nodes: &[&NodeInfo], _cache: &Cache) {}
+
+    /// How good the node is; `None` from plug-ins that do not score.
+    fn score(&self, _state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Option<i64> {
+        None
+    }
+
+    /// Brings the scores of all nodes to 0 to [`MAX_SCORE`].
+    fn normalize(&self, _scores: &mut [i64]) {}
+
+    /// The queueing hint: whether the event may change this plug-in's mind about a pod that it rejected.
+    fn wakes(&self, _event: Event, _pod: &PodInfo) -> bool {
+        true
+    }
+}
+
+/// The plug-ins of one scheduler name, in order, with the weights of their scores.
+pub(crate) struct Profile {
+    plugins: Vec<(Arc<dyn Plugin>, i64)>,
+}
+
+/// Why no node was found.
+#[derive(Debug, Default)]
+pub(crate) struct Unschedulable {
+    /// Number of nodes that were tried, or all that there are.
+    pub(crate) nodes: usize,
+    /// Nodes by reason.
+    pub(crate) reasons: BTreeMap<String, usize>,
+    /// Names of the plug-ins that rejected.
+    pub(crate) plugins: BTreeSet<&'static str>,
+    /// Nodes on which taking pods away could help.
+    pub(crate) candidates: Vec<String>,
+}
+
+impl Unschedulable {
+    fn count(&mut self, plugin: &'static str, rejection: &Rejection, nodes: usize) {
+        self.plugins.insert(plugin);
+        for reason in &rejection.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += nodes;
+        }
+    }
+
+    /// `0/3 nodes are available: 2 Insufficient cpu, 1 node(s) were unschedulable.`
+    pub(crate) fn message(&self) -> String {
+        let mut texts: Vec<String> = self
+            .reasons
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        texts.sort();
+        if texts.is_empty() {
+            return format!("0/{} nodes are available.", self.nodes);
+        }
+        format!("0/{} nodes are available: {}.", self.nodes, texts.join(", "))
+    }
+}
+
+impl Profile {
+    pub(crate) fn new(plugins: Vec<(Arc<dyn Plugin>, i64)>) -> Self {
+        Self { plugins }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &dyn Plugin> {
+        self.plugins.iter().map(|(plugin, _)| plugin.as_ref())
+    }
+
+    /// The first plug-in that keeps the pod out of the queue.
+    pub(crate) fn pre_enqueue(&self, pod: &PodInfo) -> Result<(), &'static str> {
+        match self.each().find(|plugin| plugin.pre_enqueue(pod).is_err()) {
+            Some(plugin) => Err(plugin.name()),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, cache: &Cache) -> Result<(), Unschedulable> {
+        for plugin in self.each() {
+            if let Err(rejection) = plugin.pre_filter(state, pod, cache) {
+                let mut why = Unschedulable {
+                    nodes: cache.nodes().count(),
+                    ..Unschedulable::default()
+                };
+                let nodes = why.nodes;
+                why.count(plugin.name(), &rejection, nodes);
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first plug-in that rejects the node, and why.
+    pub(crate) fn filter(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: &NodeInfo,
+    ) -> Result<(), (&'static str, Rejection)> {
+        for plugin in self.each() {
+            plugin
+                .filter(state, pod, node)
+                .map_err(|rejection| (plugin.name(), rejection))?;
+        }
+        Ok(())
+    }
+
+    /// The nodes that can run the pod.
+    pub(crate) fn feasible<'c>(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        cache: &'c Cache,
+    ) -> Result<Vec<&'c NodeInfo>, Unschedulable> {
+        let mut why = Unschedulable::default();
+        let mut left = Vec::new();
+        for node in cache.nodes() {
+            why.nodes += 1;
+            match self.filter(state, pod, node) {
+                Ok(()) => left.push(node),
+                Err((plugin, rejection)) => {
+                    why.count(plugin, &rejection, 1);
+                    if rejection.resolvable {
+                        why.candidates.push(node.name.clone());
+                    }
+                }
+            }
+        }
+        if left.is_empty() { Err(why) } else { Ok(left) }
+    }
+
+    /// The sum of the weighted scores of each node, in their order.
+    pub(crate) fn scores(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[&NodeInfo], cache: &Cache) -> Vec<i64> {
+        let mut totals = vec![0; nodes.len()];
+        for (plugin, weight) in &self.plugins {
+            plugin.pre_score(state, pod, nodes, cache);
+            let scores: Option<Vec<i64>> = nodes.iter().map(|node| plugin.score(state, pod, node)).collect();
+            let Some(mut scores) = scores else { continue };
+            plugin.normalize(&mut scores);
+            for (total, score) in totals.iter_mut().zip(scores) {
+                *total += score.clamp(0, MAX_SCORE) * weight;
+            }
+        }
+        totals
+    }
+
+    /// Whether one of the plug-ins that rejected the pod wants it tried again.
+    pub(crate) fn wakes(&self, event: Event, pod: &PodInfo, rejected_by: &BTreeSet<&'static str>) -> bool {
+        rejected_by.is_empty()
+            || self
+                .each()
+                .any(|plugin| rejected_by.contains(plugin.name()) && plugin.wakes(event, pod))
+    }
+}
+
+/// Scales so that the largest becomes [`MAX_SCORE`]; `reverse` makes the largest the worst.
+pub(crate) fn normalize(scores: &mut [i64], reverse: bool) {
+    let largest = scores.iter().copied().max().unwrap_or(0);
+    for score in scores {
+        let scaled = if largest == 0 { 0 } else { *score * MAX_SCORE / largest };
+        *score = if reverse { MAX_SCORE - scaled } else { scaled };
+    }
+}

@@ -1,0 +1,225 @@
+//! `InterPodAffinity`: near to, or away from, other pods.
+//! Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity>.
+
+use std::collections::HashMap;
+
+use crate::cache::{Cache, NodeInfo};
+use crate::framework::{CycleState, MAX_SCORE, Plugin, Rejection};
+use crate::pod::{PodInfo, Term};
+
+const NAME: &str = "InterPodAffinity";
+const SCORE: &str = "InterPodAffinity/Score";
+
+/// Weight of a required term of a pod that is there, when others are scored: upstream's `hardPodAffinityWeight`.
+const HARD_WEIGHT: i64 = 1;
+
+pub(super) struct InterPodAffinity;
+
+/// Counts by label key and value.
+type Counts = HashMap<(String, String), i64>;
+
+#[derive(Default)]
+struct Required {
+    /// For each of the pod's own terms, where matching pods are.
+    affinity: Vec<Counts>,
+    anti_affinity: Vec<Counts>,
+    /// Where pods are that do not want this one near.
+    unwelcome: Counts,
+    /// The pod matches its own terms, and nobody else does: it may be the first of its kind.
+    first: bool,
+}
+
+struct Scores(Counts);
+
+fn add(counts: &mut Counts, key: &str, node: &NodeInfo, amount: i64) {
+    if let Some(value) = node.labels.get(key) {
+        *counts.entry((key.to_owned(), value.clone())).or_default() += amount;
+    }
+}
+
+fn count(counts: &Counts, key: &str, node: &NodeInfo) -> i64 {
+    let Some(value) = node.labels.get(key) else { return 0 };
+    counts.get(&(key.to_owned(), value.clone())).copied().unwrap_or(0)
+}
+
+fn near(terms: &[Term], cache: &Cache) -> Vec<Counts> {
+    let of = |term: &Term| {
+        let mut counts = Counts::new();
+        for node in cache.nodes() {
+            for _ in node.pods.iter().filter(|other| term.matches(other)) {
+                add(&mut counts, &term.topology_key, node, 1);
+            }
+        }
+        counts
+    };
+    terms.iter().map(of).collect()
+}
+
+impl Plugin for InterPodAffinity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, cache: &Cache) -> Result<(), Rejection> {
+        let mut required = Required {
+            affinity: near(&pod.affinity.required, cache),
+            anti_affinity: near(&pod.anti_affinity.required, cache),
+            ..Required::default()
+        };
+        for node in cache.nodes() {
+            for other in node
+                .pods
+                .iter()
+                .filter(|other| !other.anti_affinity.required.is_empty())
+            {
+                for term in other.anti_affinity.required.iter().filter(|term| term.matches(pod)) {
+                    add(&mut required.unwelcome, &term.topology_key, node, 1);
+                }
+            }
+        }
+        required.first = required.affinity.iter().all(Counts::is_empty)
+            && pod.affinity.required.iter().all(|term| term.matches(pod));
+        state.put(NAME, required);
+        Ok(())
+    }
+
+    fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        let Some(required) = state.get::<Required>(NAME) else {
+            return Ok(());
+        };
+        let terms = &pod.affinity.required;
+        let labelled = terms.iter().all(|term| node.labels.contains_key(&term.topology_key));
+        let all_near = terms
+            .iter()
+            .zip(&required.affinity)
+            .all(|(term, counts)| count(counts, &term.topology_key, node) > 0);
+        if !labelled || !all_near && !required.first {
+            return Err(Rejection::unresolvable("node(s) didn't match pod affinity rules"));
+        }
+        let any_near = |term: &Term, counts: &Counts| count(counts, &term.topology_key, node) > 0;
+        if pod
+            .anti_affinity
+            .required
+            .iter()
+            .zip(&required.anti_affinity)
+            .any(|(term, counts)| any_near(term, counts))
+        {
+            return Err(Rejection::new("node(s) didn't match pod anti-affinity rules"));
+        }
+        let unwelcome = required
+            .unwelcome
+            .keys()
+            .any(|(key, value)| node.labels.get(key) == Some(value));
+        if unwelcome {
+            return Err(Rejection::new(
+                "node(s) didn't satisfy existing pods anti-affinity rules",
+            ));
+        }
+        Ok(())
+    }
+
+    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, _nodes: &[&NodeInfo], cache: &Cache) {
+        let mut scores = Counts::new();
+        for node in cache.nodes() {
+            for other in &node.pods {
+                for (terms, sign) in [(&pod.affinity.preferred, 1), (&pod.anti_affinity.preferred, -1)] {
+                    for term in terms.iter().filter(|term| term.matches(other)) {
+                        add(&mut scores, &term.topology_key, node, sign * i64::from(term.weight));
+                    }
+                }
+                for (terms, sign) in [(&other.affinity.preferred, 1), (&other.anti_affinity.preferred, -1)] {
+                    for term in terms.iter().filter(|term| term.matches(pod)) {
+                        add(&mut scores, &term.topology_key, node, sign * i64::from(term.weight));
+                    }
+                }
+                for term in other.affinity.required.iter().filter(|term| term.matches(pod)) {
+                    add(&mut scores, &term.topology_key, node, HARD_WEIGHT);
+                }
+            }
+        }
+        state.put(SCORE, Scores(scores));
+    }
+
+    fn score(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<i64> {
+        let Scores(scores) = state.get::<Scores>(SCORE)?;
+        let near = scores
+            .iter()
+            .filter(|((key, value), _)| node.labels.get(key) == Some(value));
+        Some(near.map(|(_, score)| score).sum())
+    }
+
+    fn normalize(&self, scores: &mut [i64]) {
+        let (least, most) = (
+            scores.iter().copied().min().unwrap_or(0),
+            scores.iter().copied().max().unwrap_or(0),
+        );
+        for score in scores {
+            *score = if most == least {
+                0
+            } else {
+                MAX_SCORE * (*score - least) / (most - least)
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::testing::{cache, fitting, pod, scores};
+    use super::*;
+
+    fn labelled(name: &str, app: &str) -> Value {
+        json!({"metadata": {"name": name, "uid": name, "namespace": "d", "labels": {"app": app}}, "spec": {"containers": []}})
+    }
+
+    fn wanting(name: &str, app: &str, kind: &str, other: &str) -> Value {
+        let term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": other}}});
+        let mut value = labelled(name, app);
+        value["spec"]["affinity"] = json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        value
+    }
+
+    fn zones(placed: &[(&str, Value)]) -> Cache {
+        let node = |name: &str, zone: &str| json!({"metadata": {"name": name, "labels": {"zone": zone}}});
+        cache(&[node("a1", "a"), node("a2", "a"), node("b1", "b")], placed)
+    }
+
+    #[test]
+    fn near_and_away_by_zone() {
+        let cache = zones(&[("a1", labelled("db", "db"))]);
+        let near = pod(wanting("p", "web", "podAffinity", "db"));
+        assert_eq!(fitting(&InterPodAffinity, &near, &cache), ["a1", "a2"]);
+        let away = pod(wanting("p", "web", "podAntiAffinity", "db"));
+        assert_eq!(fitting(&InterPodAffinity, &away, &cache), ["b1"]);
+        let alone = pod(wanting("p", "web", "podAffinity", "cache"));
+        assert_eq!(fitting(&InterPodAffinity, &alone, &cache), Vec::<String>::new());
+        // The first of a group that wants to be together may go anywhere.
+        let group = pod(wanting("p", "web", "podAffinity", "web"));
+        assert_eq!(fitting(&InterPodAffinity, &group, &cache), ["a1", "a2", "b1"]);
+    }
+
+    #[test]
+    fn who_is_there_may_not_want_company() {
+        let cache = zones(&[("b1", wanting("loner", "x", "podAntiAffinity", "web"))]);
+        assert_eq!(
+            fitting(&InterPodAffinity, &pod(labelled("p", "web")), &cache),
+            ["a1", "a2"]
+        );
+        assert_eq!(
+            fitting(&InterPodAffinity, &pod(labelled("p", "db")), &cache),
+            ["a1", "a2", "b1"]
+        );
+    }
+
+    #[test]
+    fn preferences_draw_near() {
+        let mut value = labelled("p", "web");
+        value["spec"]["affinity"] = json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 10, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}},
+        ]}});
+        let cache = zones(&[("b1", labelled("db", "db"))]);
+        assert_eq!(scores(&InterPodAffinity, &pod(value), &cache), [0, 0, 100]);
+    }
+}

@@ -1,0 +1,276 @@
+//! The loop: pods in, decisions out.
+
+use std::sync::Arc;
+
+use minato_api::k8s::core::v1::{Node, Pod};
+use minato_api::kube;
+use minato_runtime::{Change, EventKind, Informer, ObjectKey, Recorder, Runtime, Tasks};
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use tokio::sync::Semaphore;
+
+use crate::cache::{Cache, PodId};
+use crate::framework::{Event, Profile, Unschedulable};
+use crate::pod::{self, PodInfo};
+use crate::queue::{Queue, Waiting};
+use crate::{bind, cycle, plugins};
+
+/// Settings of a scheduler.
+#[derive(Debug, Clone)]
+pub struct SchedulerConfig {
+    /// The `spec.schedulerName` that it serves.
+    pub scheduler_name: String,
+    /// Requests that carry out decisions at a time.
+    pub parallel_binds: usize,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            scheduler_name: "default-scheduler".to_owned(),
+            parallel_binds: 64,
+        }
+    }
+}
+
+/// The scheduler of one cluster, as a value.
+pub struct Scheduler {
+    config: SchedulerConfig,
+    runtime: Runtime,
+    recorder: Recorder,
+    profile: Profile,
+    cache: Mutex<Cache>,
+    queue: Queue,
+    attempts: Family<Attempt, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Attempt {
+    result: &'static str,
+}
+
+/// A running scheduler. Dropping it does not stop it.
+pub struct SchedulerHandle {
+    tasks: Tasks,
+}
+
+impl SchedulerHandle {
+    /// Stops it and waits; decisions that were not carried out yet are made anew by the next one.
+    pub async fn stop(&self) {
+        self.tasks.stop().await;
+    }
+
+    /// Why it stopped by itself, if it did.
+    pub fn failure(&self) -> Option<String> {
+        self.tasks.failure()
+    }
+}
+
+impl Scheduler {
+    /// Starts scheduling what `runtime`'s client sees. Of several replicas only the elected leader may call this.
+    pub fn start(config: SchedulerConfig, runtime: &Runtime) -> SchedulerHandle {
+        let tasks = runtime.tasks.child();
+        let attempts = Family::default();
+        let help = "Number of attempts to schedule pods, by the result";
+        runtime
+            .metrics
+            .register("scheduler_schedule_attempts", help, attempts.clone());
+        let this = Arc::new(Self {
+            config,
+            recorder: runtime.recorder("default-scheduler"),
+            runtime: runtime.with_tasks(tasks.clone()),
+            profile: plugins::default_profile(),
+            cache: Mutex::default(),
+            queue: Queue::default(),
+            attempts,
+        });
+        let (nodes, pods): (Informer<Node>, Informer<Pod>) = (runtime.informers.of(), runtime.informers.of());
+        this.follow(&nodes, &pods);
+        tasks.spawn("scheduler", async move {
+            nodes.synced().await;
+            pods.synced().await;
+            this.run().await;
+        });
+        SchedulerHandle { tasks }
+    }
+
+    fn follow(self: &Arc<Self>, nodes: &Informer<Node>, pods: &Informer<Pod>) {
+        let token = self.runtime.tasks.token().clone();
+        let (this, stopped) = (self.clone(), token.clone());
+        nodes.on_change(move |change| {
+            if !stopped.is_cancelled() {
+                this.on_node(change);
+            }
+        });
+        let this = self.clone();
+        pods.on_change(move |change| {
+            if !token.is_cancelled() {
+                this.on_pod(change);
+            }
+        });
+    }
+
+    fn on_node(&self, change: &Change<Node>) {
+        match change {
+            Change::Added(node) => {
+                self.cache.lock().set_node(node);
+                self.tell(Event::NodeAdded);
+            }
+            Change::Updated { old, new } => {
+                // Heartbeats change only what is of no interest here.
+                let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
+                let grown = allocatable(old) != allocatable(new);
+                let other = old.metadata.labels != new.metadata.labels || old.spec != new.spec;
+                let images = |node: &Node| node.status.as_ref().and_then(|status| status.images.clone());
+                if grown || other || images(old) != images(new) {
+                    self.cache.lock().set_node(new);
+                }
+                if grown {
+                    self.tell(Event::NodeAdded);
+                } else if other {
+                    self.tell(Event::NodeChanged);
+                }
+            }
+            Change::Deleted(node) => {
+                self.cache
+                    .lock()
+                    .remove_node(node.metadata.name.as_deref().unwrap_or_default());
+            }
+        }
+    }
+
+    fn on_pod(&self, change: &Change<Pod>) {
+        let pod = change.object();
+        let id = PodId {
+            key: ObjectKey::of(pod.as_ref()),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+        };
+        if let Change::Deleted(_) = change {
+            self.queue.remove(&id);
+            self.cache.lock().remove_pod(&id.uid);
+            self.tell(Event::PodGone);
+            return;
+        }
+        if pod::node_name(pod).is_some() {
+            self.queue.remove(&id);
+            self.cache.lock().set_pod(pod);
+            let placed = change
+                .old()
+                .is_none_or(|old| pod::node_name(old).is_none() || old.metadata.labels != pod.metadata.labels);
+            if pod::is_finished(pod) {
+                if change.old().is_some_and(|old| !pod::is_finished(old)) {
+                    self.tell(Event::PodGone);
+                }
+            } else if placed {
+                self.tell(Event::PodPlaced);
+            }
+            return;
+        }
+        self.consider(change, &id);
+    }
+
+    /// A pod without a node: queues it if it is ours and has changed in a way that may matter.
+    fn consider(&self, change: &Change<Pod>, id: &PodId) {
+        let pod = change.object();
+        let ours = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.scheduler_name.as_deref())
+            .unwrap_or("default-scheduler");
+        if ours != self.config.scheduler_name || pod.metadata.deletion_timestamp.is_some() || pod::is_finished(pod) {
+            self.queue.remove(id);
+            return;
+        }
+        let same = |old: &Pod| old.spec == pod.spec && old.metadata.labels == pod.metadata.labels;
+        if change.old().is_some_and(|old| same(old)) || self.cache.lock().is_placed(&id.uid) {
+            return;
+        }
+        let info = Arc::new(PodInfo::new(pod.clone()));
+        let gated = self.profile.pre_enqueue(&info).is_err();
+        self.queue.add(info, gated);
+    }
+
+    fn tell(&self, event: Event) {
+        self.queue
+            .on_event(|waiting| self.profile.wakes(event, &waiting.pod, &waiting.rejected_by));
+    }
+
+    async fn run(self: Arc<Self>) {
+        let permits = Arc::new(Semaphore::new(self.config.parallel_binds));
+        loop {
+            let (waiting, events) = self.queue.next().await;
+            let outcome = {
+                let mut cache = self.cache.lock();
+                let outcome = cycle::decide(&self.profile, &waiting.pod, &cache);
+                if let Ok(node) = &outcome {
+                    cache.place(waiting.pod.clone(), node);
+                }
+                outcome
+            };
+            match outcome {
+                Ok(node) => {
+                    let Ok(permit) = permits.clone().acquire_owned().await else {
+                        return;
+                    };
+                    let this = self.clone();
+                    self.runtime.tasks.spawn("bind", async move {
+                        let _permit = permit;
+                        this.carry_out(waiting, &node).await;
+                    });
+                }
+                Err(why) => self.reject(waiting, events, why),
+            }
+        }
+    }
+
+    async fn carry_out(&self, waiting: Waiting, node: &str) {
+        match bind::bind(&self.runtime.client, &waiting.pod, node).await {
+            Ok(()) => {
+                self.count("scheduled");
+                let key = &waiting.pod.key;
+                let text = format!("Successfully assigned {key} to {node}");
+                self.recorder
+                    .event(waiting.pod.pod.as_ref(), EventKind::Normal, "Scheduled", text);
+            }
+            Err(error) => {
+                self.cache.lock().remove_pod(&waiting.pod.uid);
+                self.tell(Event::PodGone);
+                // Gone, another pod by now, or given a node by somebody else: the informer tells, nothing to try again.
+                let settled = matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409));
+                if !settled {
+                    self.count("error");
+                    let text = format!("binding rejected: {error}");
+                    self.recorder
+                        .event(waiting.pod.pod.as_ref(), EventKind::Warning, "FailedScheduling", text);
+                    self.queue.retry(waiting);
+                }
+            }
+        }
+    }
+
+    fn reject(self: &Arc<Self>, mut waiting: Waiting, events: u64, why: Unschedulable) {
+        self.count("unschedulable");
+        let message = why.message();
+        waiting.rejected_by = why.plugins;
+        let pod = waiting.pod.clone();
+        self.queue.put_back(waiting, events);
+        self.recorder.event(
+            pod.pod.as_ref(),
+            EventKind::Warning,
+            "FailedScheduling",
+            message.clone(),
+        );
+        let this = self.clone();
+        self.runtime.tasks.spawn("say unschedulable", async move {
+            if let Err(error) = bind::say_unschedulable(&this.runtime.client, &pod, "Unschedulable", &message).await {
+                tracing::warn!(pod = %pod.key, %error, "writing why the pod is not scheduled failed");
+            }
+        });
+    }
+
+    fn count(&self, result: &'static str) {
+        self.attempts.get_or_create(&Attempt { result }).inc();
+    }
+}
