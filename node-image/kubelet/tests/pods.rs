@@ -184,6 +184,14 @@ async fn the_kubelet_serves_logs_and_streams_to_those_who_may() {
     );
     let (_, pods) = cluster.fetch(&admin, "GET", "/pods").await;
     assert!(pods.contains(r#""name":"talk""#), "{pods}");
+    let (_, metrics) = cluster.fetch(&admin, "GET", "/metrics").await;
+    assert!(metrics.contains("kubelet_running_pods 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("kubelet_running_containers{container_state=\"running\"} 1\n"),
+        "{metrics}"
+    );
+    let (status, summary) = cluster.fetch(&admin, "GET", "/stats/summary").await;
+    assert!(status == 200 && summary.contains("workingSetBytes"), "{summary}");
 
     // The API server reaches all of it through the tunnel that the node keeps.
     let kubectl = async |arguments: &[&str]| cluster.kubectl(arguments).await;
