@@ -17,6 +17,7 @@ use crate::cgroup::Cgroups;
 use crate::client::Replaceable;
 use crate::context::Context;
 use crate::images::Images;
+use crate::metrics::Figures;
 use crate::node::{Facts, NodeAgent};
 use crate::objects::Objects;
 use crate::server::{self, Server, ServerError};
@@ -113,6 +114,7 @@ impl Kubelet {
             facts,
             node,
             tasks: tasks.clone(),
+            figures: Figures::register(&runtime.metrics),
             news: watch::Sender::new(0),
         });
         let workers = Workers::new(context.clone());

@@ -23,6 +23,7 @@ mod hooks;
 mod images;
 mod kubelet;
 mod logs;
+mod metrics;
 mod network;
 mod node;
 mod objects;

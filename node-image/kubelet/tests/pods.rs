@@ -184,6 +184,14 @@ async fn the_kubelet_serves_logs_and_streams_to_those_who_may() {
     );
     let (_, pods) = cluster.fetch(&admin, "GET", "/pods").await;
     assert!(pods.contains(r#""name":"talk""#), "{pods}");
+    let (_, metrics) = cluster.fetch(&admin, "GET", "/metrics").await;
+    assert!(metrics.contains("kubelet_running_pods 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("kubelet_running_containers{container_state=\"running\"} 1\n"),
+        "{metrics}"
+    );
+    let (status, summary) = cluster.fetch(&admin, "GET", "/stats/summary").await;
+    assert!(status == 200 && summary.contains("workingSetBytes"), "{summary}");
 
     // The API server reaches all of it through the tunnel that the node keeps.
     let kubectl = async |arguments: &[&str]| cluster.kubectl(arguments).await;
@@ -336,6 +344,31 @@ async fn a_web_pod_is_probed_forwarded_attached_and_copied_to() {
         ])
         .await;
     assert_eq!((good, text.as_str()), (true, "copied\n/tmp/started\n"));
+    // A container that is added sees the processes of its target.
+    let debug = [
+        "debug",
+        "web",
+        "-c",
+        "look",
+        "--target=c",
+        "--image",
+        minato_test_support::images::BUSYBOX,
+        "--",
+        "sh",
+        "-c",
+    ];
+    let (good, text) = cluster
+        .kubectl(&[&debug[..], &["ps | grep -c [h]ttpd; echo seen"]].concat())
+        .await;
+    assert!(good, "{text}");
+    let looked = cluster
+        .until_pod("web", "looked into", |pod| {
+            pod["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"].is_object()
+        })
+        .await;
+    assert!(ready(&looked));
+    let (good, text) = cluster.kubectl(&["logs", "web", "-c", "look"]).await;
+    assert!(good && text.ends_with("seen\n") && !text.starts_with('0'), "{text}");
     // Its page gone, it is neither ready nor alive.
     let (good, text) = cluster
         .kubectl(&["exec", "web", "-c", "c", "--", "rm", "/www/index.html"])

@@ -72,7 +72,7 @@ impl Worker {
         } else {
             self.persist(Report::Gone).await;
         }
-        self.context.objects.release(&self.id.uid);
+        self.context.objects.forget(&self.id.uid);
         self.context.images.forget(&self.id.uid);
         self.workers.remove(&self.id.uid);
         tracing::info!(pod = self.id.long(), "the pod has ended");

@@ -156,7 +156,7 @@ impl Worker {
     }
 
     async fn start(&mut self, pod: &Arc<Pod>, view: &PodView, name: &str, restart_count: u32) {
-        let Some(spec) = container_spec(pod, name).cloned() else {
+        let Some(spec) = pods::any_container(pod, name) else {
             return;
         };
         let again = view.container(name).is_some();
@@ -238,6 +238,7 @@ impl Worker {
             environment,
             volumes: &volumes,
             hosts_file: &hosts,
+            target: target_of(pod, view, name).map_err(|e| failed("CreateContainerConfigError", e))?,
         };
         let config = config.build().map_err(|e| failed("CreateContainerConfigError", e))?;
         let logs = PathBuf::from(&sandbox_config.log_directory);
@@ -336,6 +337,18 @@ impl Worker {
         let link = log_link(&self.id, &container.name, &container.id);
         let _ = std::fs::remove_file(self.context.settings.container_logs_dir.join(link));
     }
+}
+
+/// The runtime's id of the container whose processes an added one shall see.
+fn target_of(pod: &Pod, view: &PodView, name: &str) -> Result<Option<String>, String> {
+    let added = pods::ephemeral(pod).find(|(container, _)| container.name == name);
+    let Some(target) = added.and_then(|(_, target)| target) else {
+        return Ok(None);
+    };
+    let running = view.container(target).filter(|c| c.state == State::Running);
+    running
+        .map(|c| Some(c.id.clone()))
+        .ok_or_else(|| format!("the target container {target:?} does not run"))
 }
 
 pub(super) fn container_spec<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {

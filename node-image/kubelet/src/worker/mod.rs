@@ -183,7 +183,7 @@ struct Worker {
     id: PodId,
     desired: watch::Receiver<Desired>,
     wake: Arc<Notify>,
-    objects: watch::Receiver<u64>,
+    objects: Arc<Notify>,
     memory: Memory,
     probes: Probes,
     tokens: Tokens,
@@ -211,7 +211,7 @@ impl Worker {
             StatusSender::start(client, &pod)
         };
         Self {
-            objects: context.objects.changes(),
+            objects: context.objects.changes_for(&id.uid),
             status,
             wake: handle.wake.clone(),
             finished: is_terminal(&pod),
@@ -257,11 +257,7 @@ impl Worker {
         tokio::select! {
             _ = self.desired.changed() => {}
             () = self.wake.notified() => {}
-            changed = self.objects.changed() => {
-                if changed.is_ok() {
-                    self.memory.objects_changed(Timestamp::now());
-                }
-            }
+            () = self.objects.notified() => self.memory.objects_changed(Timestamp::now()),
             () = tokio::time::sleep(until) => {}
         }
     }
