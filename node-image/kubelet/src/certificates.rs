@@ -255,8 +255,14 @@ fn pem_of(der: &[u8]) -> String {
     )
 }
 
-/// Renews the client certificate whenever its time has come; `present` is told of each new client.
-pub(crate) async fn rotate_client(settings: Arc<Settings>, client: Client, present: crate::client::Replaceable) {
+/// Renews the client certificate whenever its time has come; `present` is told of each new client, and the tunnel of its
+/// credentials.
+pub(crate) async fn rotate_client(
+    settings: Arc<Settings>,
+    client: Client,
+    present: crate::client::Replaceable,
+    tunnel: Option<crate::tunnel::Credentials>,
+) {
     let path = client_file(&settings);
     while let Some(pair) = Pair::read(&path) {
         tokio::time::sleep(pair.renew_in()).await;
@@ -264,6 +270,9 @@ pub(crate) async fn rotate_client(settings: Arc<Settings>, client: Client, prese
             let pair = request(&client, &settings.node_name, Signer::KubeletClient, &[]).await?;
             write(&path, &pair.pem)?;
             present.replace(client_of(&settings.kubeconfig).await?);
+            if let Some(tunnel) = &tunnel {
+                tunnel.send_replace(crate::tunnel::tls_of(&settings.kubeconfig).await?);
+            }
             Ok::<_, CertificateError>(())
         };
         match renewed.await {

@@ -19,6 +19,7 @@ use crate::node::{Facts, NodeAgent};
 use crate::objects::Objects;
 use crate::server::{self, Server, ServerError};
 use crate::settings::Settings;
+use crate::tunnel;
 use crate::worker::Workers;
 use crate::{logs, pleg};
 
@@ -69,8 +70,12 @@ impl Kubelet {
         let (version, first) = tokio::join!(runtime_version(&cri), first);
         let present = Replaceable::new(first?);
         let runtime = Runtime::new(present.client(), tasks.clone(), Metrics::new());
+        let tunnel = match settings.tunnel {
+            true => Some(tunnel::start(&settings, &tasks).await.map_err(CertificateError::from)?),
+            false => None,
+        };
         if settings.rotate {
-            let rotation = certificates::rotate_client(settings.clone(), runtime.client.clone(), present);
+            let rotation = certificates::rotate_client(settings.clone(), runtime.client.clone(), present, tunnel);
             tasks.spawn("client-certificate", rotation);
         }
         let (names, wanted_names) = watch::channel(Vec::new());

@@ -42,6 +42,10 @@ pub struct Options {
     /// `external` when a cloud controller manager initializes the node; empty for no cloud.
     #[arg(long, default_value = "")]
     pub cloud_provider: String,
+    /// Whether to keep a tunnel open to the API server, through which a hosted control plane reaches this node. Other
+    /// control planes than Minato's do not take it.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub tunnel: bool,
     /// Labels to register with, `key=value,…`.
     #[arg(long, default_value = "", value_parser = parse_labels)]
     pub node_labels: Labels,

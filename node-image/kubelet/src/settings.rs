@@ -78,6 +78,7 @@ pub struct Settings {
     pub(crate) cpu_quota: bool,
     pub(crate) serving_certificate: bool,
     pub(crate) rotate: bool,
+    pub(crate) tunnel: bool,
 }
 
 fn bad(field: &'static str, message: impl Into<String>) -> SettingsError {
@@ -137,6 +138,7 @@ impl Settings {
             other => return Err(bad("authorization.mode", format!("unknown mode {other:?}"))),
         };
         Ok(Self {
+            tunnel: options.tunnel,
             node_name,
             node_ip: options.node_ip,
             provider_id: options.provider_id.filter(|id| !id.is_empty()),
