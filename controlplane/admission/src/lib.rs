@@ -4,8 +4,19 @@
 //! May depend on: machinery crates, `auth`, `client`.
 //! Source: <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>.
 
+mod namespace_lifecycle;
+mod node_restriction;
+mod objects;
+mod priority;
 mod request;
 mod role_escalation;
+mod service_account;
+mod tolerations;
 
+pub use namespace_lifecycle::NamespaceLifecycle;
+pub use node_restriction::NodeRestriction;
+pub use priority::Priority;
 pub use request::{AdmissionPlugin, AdmissionRequest, Operation};
 pub use role_escalation::RoleEscalation;
+pub use service_account::ServiceAccount;
+pub use tolerations::{DefaultTolerationSeconds, TaintNodesByCondition};

@@ -35,6 +35,8 @@ pub struct CloudControllerManagerConfig {
     pub node_batch: Duration,
     /// How often what did not change is compared with the cloud all the same; routes at half of it.
     pub resync: Duration,
+    /// A call that takes longer has failed; what it did is found the next time.
+    pub call_timeout: Duration,
     /// Pause after a first failure; it doubles.
     pub first_retry: Duration,
     /// Longest pause after failures.
@@ -62,6 +64,7 @@ impl Default for CloudControllerManagerConfig {
             route_period: seconds(2),
             node_batch: Duration::from_millis(500),
             resync: seconds(3600),
+            call_timeout: seconds(120),
             first_retry: seconds(5),
             last_retry: seconds(300),
             sweep_period: seconds(600),

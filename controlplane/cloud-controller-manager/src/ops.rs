@@ -7,7 +7,7 @@ use minato_api::k8s::core::v1::{Node, NodeCondition, Taint};
 use minato_api::kube::api::{Patch, PatchParams};
 use minato_api::kube::{self, Api};
 use minato_api::meta_v1::ObjectMeta;
-use minato_provider_interface::{NodeRef, ProviderId};
+use minato_provider_interface::{CloudError, CloudErrorKind, NodeRef, ProviderId};
 use minato_runtime::Object;
 use serde_json::{Value, json};
 
@@ -107,6 +107,15 @@ fn with_identity(mut patch: Value, identity: Value) -> Value {
         }
     }
     patch
+}
+
+/// A cloud call that ends in time, one way or the other. What it did in the cloud by then is found there the next time.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, CloudError>>,
+) -> Result<T, CloudError> {
+    let late = || CloudError::new(CloudErrorKind::Transient, "the cloud did not answer in time");
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Runs all jobs, a few at a time, and collects what they give.

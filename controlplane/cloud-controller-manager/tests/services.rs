@@ -386,7 +386,11 @@ async fn whatever_fails_the_cloud_ends_up_as_wanted() {
         let mut fate = StdRng::seed_from_u64(seed ^ 0xfa17);
         world.cloud.afflict(move |_| match fate.random_range(0..10) {
             0..2 => Some(Fault::Refused(transient())),
-            2 => Some(Fault::Lost),
+            2 => Some(if fate.random_bool(0.1) {
+                Fault::Silence
+            } else {
+                Fault::Lost
+            }),
             3 => Some(Fault::Refused(
                 CloudError::new(CloudErrorKind::Throttled, "slower").after(Duration::from_millis(30)),
             )),

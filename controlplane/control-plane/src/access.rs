@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use minato_admission::{AdmissionPlugin, RoleEscalation};
+use minato_admission::{
+    AdmissionPlugin, DefaultTolerationSeconds, NamespaceLifecycle, NodeRestriction, Priority, RoleEscalation,
+    ServiceAccount, TaintNodesByCondition,
+};
 use minato_apiserver::{Deps, KubeletAccess};
 use minato_auth::{
     Authorizer, BootstrapTokenAuthenticator, KeyError, MastersAuthorizer, NodeAuthorizer, RbacAuthorizer,
@@ -65,7 +68,7 @@ pub(crate) fn deps(
         Arc::new(NodeAuthorizer::new(reader.clone())),
         rbac.clone(),
     ]));
-    let mut admission: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(RoleEscalation::new(rbac, authorizer.clone()))];
+    let mut admission = admission(&reader, rbac, authorizer.clone(), role);
     let mut extra_resources = Vec::new();
     if let Role::Management(management) = role {
         admission.extend(management.admission.iter().cloned());
@@ -87,4 +90,25 @@ pub(crate) fn deps(
         extra_resources,
         bootstrap_objects: bootstrap_objects(),
     }
+}
+
+/// The plug-ins, in upstream's order. A cluster without nodes has no use for those about pods.
+fn admission(
+    reader: &Arc<dyn ClusterReader>,
+    rbac: Arc<RbacAuthorizer>,
+    authorizer: Arc<dyn Authorizer>,
+    role: &Role,
+) -> Vec<Arc<dyn AdmissionPlugin>> {
+    let mut chain: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(NamespaceLifecycle::new(reader.clone()))];
+    if let Role::Workloads(_) = role {
+        chain.extend::<[Arc<dyn AdmissionPlugin>; 5]>([
+            Arc::new(ServiceAccount::new(reader.clone())),
+            Arc::new(NodeRestriction::new(reader.clone())),
+            Arc::new(TaintNodesByCondition),
+            Arc::new(Priority::new(reader.clone())),
+            Arc::new(DefaultTolerationSeconds),
+        ]);
+    }
+    chain.push(Arc::new(RoleEscalation::new(rbac, authorizer)));
+    chain
 }

@@ -4,14 +4,17 @@
 //! clients without a socket. Nobody else serves this store, so there is no leader to elect.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use minato_apiserver::ApiServer;
 use minato_auth::UserInfo;
 use minato_cloud_controller_manager::{
     CloudControllerManager, CloudControllerManagerConfig, CloudControllerManagerHandle,
 };
-use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
+use minato_controllers::{CloudAddresses, ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
 use minato_pki::{Authority, ClusterPki, Serving};
+use minato_provider_interface::{CloudProvider, NodeRef, ProviderId};
 use minato_runtime::{Metrics, Runtime, Tasks};
 use minato_scheduler::{Scheduler, SchedulerConfig, SchedulerHandle};
 
@@ -107,6 +110,8 @@ fn controllers(config: &Config, pki: &ClusterPki, reserved: Serving) -> Result<C
     match &config.role {
         Role::Workloads(workloads) => {
             controllers.service_cidrs = vec![workloads.service_cidr];
+            let addresses = |cloud| -> Arc<dyn CloudAddresses> { Arc::new(Addresses(cloud)) };
+            controllers.cloud_addresses = workloads.cloud.clone().map(addresses);
             controllers.cluster_cidrs = workloads.cluster_cidr.into_iter().collect();
         }
         Role::Management(_) => {
@@ -115,4 +120,33 @@ fn controllers(config: &Config, pki: &ClusterPki, reserved: Serving) -> Result<C
         }
     }
     Ok(controllers)
+}
+
+/// How long the cloud may take to tell a node's addresses.
+const CLOUD_ANSWER: Duration = Duration::from_secs(30);
+
+/// A cloud's word on nodes' addresses.
+struct Addresses(Arc<dyn CloudProvider>);
+
+#[async_trait]
+impl CloudAddresses for Addresses {
+    async fn addresses(&self, node: &str, provider_id: Option<&str>) -> Result<Vec<String>, String> {
+        let Some(instances) = self.0.instances() else {
+            return Err("the cloud tells nothing of instances".to_owned());
+        };
+        let node = NodeRef {
+            name: node.to_owned(),
+            provider_id: provider_id.filter(|id| !id.is_empty()).map(ProviderId::new),
+        };
+        let asked = instances.metadata(std::slice::from_ref(&node));
+        let answers = tokio::time::timeout(CLOUD_ANSWER, asked)
+            .await
+            .map_err(|_| "no answer".to_owned())?;
+        let answer = answers.map_err(|error| error.to_string())?.pop();
+        match answer {
+            Some(Ok(Some(metadata))) => Ok(metadata.addresses.into_iter().map(|address| address.address).collect()),
+            Some(Err(error)) => Err(error.to_string()),
+            Some(Ok(None)) | None => Err(format!("the cloud has no instance for node {}", node.name)),
+        }
+    }
 }

@@ -8,8 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use common::{kubectl, until_ok};
 use minato_control_plane::{Config, ControlPlane, Role, Workloads};
+use minato_pki::{AltName, PrivateKey, new_request};
 use minato_provider_interface::{CloudProvider, ClusterId, MachineSpec, OwnerTags};
 use minato_provider_mock::{CloudConfig, MockCloud, MockProvider};
 
@@ -22,6 +25,30 @@ async fn until(kubeconfig: &Path, arguments: &[&str], reached: impl Fn(&str) -> 
         }
         assert!(Instant::now() < deadline, "kubectl {arguments:?}: {text}");
     }
+}
+
+fn serving_request(name: &str, address: &str) -> String {
+    let key = PrivateKey::generate().unwrap();
+    let names = [AltName::Ip(address.parse().unwrap())];
+    let request = new_request(&key, "system:node:n1", &["system:nodes"], &names).unwrap();
+    serde_json::json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+        "spec": {"request": STANDARD.encode(request), "signerName": "kubernetes.io/kubelet-serving",
+            "usages": ["digital signature", "server auth"]},
+    })
+    .to_string()
+}
+
+fn patch(patch: &str) -> [&str; 7] {
+    [
+        "patch",
+        "node",
+        "n1",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        patch,
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,17 +93,6 @@ async fn nodes_routes_and_load_balancers_follow_the_cloud() {
     let (success, text) = kubectl(&admin, node, &["create", "-f", "-"]).await;
     assert!(success, "{text}");
     let ready = r#"{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}"#;
-    let patch = |patch: &'static str| {
-        [
-            "patch",
-            "node",
-            "n1",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            patch,
-        ]
-    };
     until_ok(&admin, &patch(ready)).await;
     // It has its id, its addresses, a pod range and a route to it, and nothing keeps pods out.
     let id = machine.provider_id.to_string();
@@ -89,6 +105,28 @@ async fn nodes_routes_and_load_balancers_follow_the_cloud() {
     })
     .await;
     assert_eq!(cloud.snapshot().routes.len(), 1);
+
+    // It may serve as what the cloud knows of it, and not as what it says of itself.
+    let ip = cloud.snapshot().instances.values().next().unwrap().ip.to_string();
+    let both = ["192.0.2.66", ip.as_str()].map(|ip| serde_json::json!({"type": "InternalIP", "address": ip}));
+    let both = serde_json::json!({"status": {"addresses": both}}).to_string();
+    until_ok(&admin, &patch(&both)).await;
+    for (name, address) in [("forged", "192.0.2.66"), ("true", ip.as_str())] {
+        let as_node = [
+            "--as=system:node:n1",
+            "--as-group=system:nodes",
+            "--as-group=system:authenticated",
+        ];
+        let arguments: Vec<&str> = ["create", "-f", "-"].into_iter().chain(as_node).collect();
+        let (success, text) = kubectl(&admin, &serving_request(name, address), &arguments).await;
+        assert!(success, "{text}");
+    }
+    until(&admin, &["get", "csr", "true", "-o", "jsonpath={.status}"], |status| {
+        status.contains("certificate")
+    })
+    .await;
+    let (_, status) = kubectl(&admin, "", &["get", "csr", "forged", "-o", "jsonpath={.status}"]).await;
+    assert_eq!(status, "{}");
 
     until_ok(&admin, &["create", "service", "loadbalancer", "web", "--tcp=80:8080"]).await;
     let address = [

@@ -5,8 +5,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use ipnet::IpNet;
 use minato_pki::Authority;
+
+/// Tells what the cloud knows of a node's addresses. A node can write what it likes into its own status.
+#[async_trait]
+pub trait CloudAddresses: Send + Sync + 'static {
+    /// All addresses and names of the instance of a node, which is known by its name and its `spec.providerID`.
+    ///
+    /// # Errors
+    /// Why the cloud could not tell; it is asked again later.
+    async fn addresses(&self, node: &str, provider_id: Option<&str>) -> Result<Vec<String>, String>;
+}
 
 /// Settings of one controller manager. The defaults are upstream's.
 #[derive(Clone)]
@@ -23,6 +34,8 @@ pub struct ControllerManagerConfig {
     pub reserved_names: Vec<String>,
     /// Addresses of the API server that no node may serve as.
     pub reserved_addresses: Vec<IpAddr>,
+    /// The cloud, where there is one: kubelets get serving certificates for no address that it does not know.
+    pub cloud_addresses: Option<Arc<dyn CloudAddresses>>,
     /// The ranges that nodes get their pod ranges from, one per address family. Empty: nodes get none.
     pub cluster_cidrs: Vec<IpNet>,
     /// Length of a node's IPv4 range.
@@ -58,6 +71,7 @@ impl Default for ControllerManagerConfig {
             longest_certificate: Duration::from_secs(365 * 24 * 3600),
             reserved_names: Vec::new(),
             reserved_addresses: Vec::new(),
+            cloud_addresses: None,
             cluster_cidrs: Vec::new(),
             node_mask_v4: 24,
             node_mask_v6: 64,

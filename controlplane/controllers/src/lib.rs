@@ -32,6 +32,7 @@ mod ownership;
 mod podgc;
 mod pods;
 mod replicaset;
+mod resourcequota;
 mod rootca;
 mod serviceaccount;
 mod storageprotection;
@@ -40,7 +41,7 @@ mod taints;
 mod template;
 mod tokencleaner;
 
-pub use config::ControllerManagerConfig;
+pub use config::{CloudAddresses, ControllerManagerConfig};
 pub use error::Error;
 pub use manager::{ControllerManager, ControllerManagerHandle};
 

@@ -7,7 +7,7 @@ use minato_runtime::{Runtime, Tasks};
 use crate::{Context, ControllerManagerConfig};
 use crate::{
     certificates, clusterrole, deployment, endpoints, endpointslice, gc, namespace, nodeipam, nodelifecycle, nodettl,
-    podgc, replicaset, rootca, serviceaccount, storageprotection, tainteviction, tokencleaner,
+    podgc, replicaset, resourcequota, rootca, serviceaccount, storageprotection, tainteviction, tokencleaner,
 };
 
 type Start = fn(&Context);
@@ -32,6 +32,7 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("node-lifecycle-controller", nodelifecycle::start),
     ("taint-eviction-controller", tainteviction::start),
     ("pod-garbage-collector-controller", podgc::start),
+    ("resourcequota-controller", resourcequota::start),
     ("ttl-controller", nodettl::start),
     ("token-cleaner-controller", tokencleaner::start),
     ("persistentvolumeclaim-protection-controller", storageprotection::start_claims),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Cluster, cluster};
 use minato_api::k8s::coordination::v1::Lease;
-use minato_api::k8s::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Secret};
+use minato_api::k8s::core::v1::{ConfigMap, Event, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret};
 use minato_api::kube::Api;
 use minato_api::kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use minato_controllers::{ControllerManager, ControllerManagerConfig};
@@ -338,5 +338,68 @@ async fn bootstrap_tokens_end() {
     }
     let all = cluster.until(&secrets, "the ends of two", |all| all.len() == 1).await;
     assert_eq!(all[0].metadata.name.as_deref(), Some("bootstrap-token-abcdef"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotas_tell_what_is_used() {
+    let cluster = cluster(ControllerManagerConfig::default()).await;
+    let pods: Api<Pod> = cluster.api();
+    let quotas: Api<ResourceQuota> = cluster.api();
+    let maps: Api<ConfigMap> = cluster.api();
+    let hard =
+        json!({"pods": "10", "requests.cpu": "2", "configmaps": "5", "count/roles.rbac.authorization.k8s.io": "3"});
+    cluster
+        .create(&quotas, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}}))
+        .await;
+    let used = |name: &'static str, amount: &'static str| {
+        move |all: &[ResourceQuota]| {
+            let used = all[0]
+                .status
+                .as_ref()
+                .and_then(|status| status.used.clone())
+                .unwrap_or_default();
+            used.get(name).is_some_and(|used| used.0 == amount)
+        }
+    };
+    cluster.until(&quotas, "no pods", used("pods", "0")).await;
+    cluster
+        .until(&quotas, "no roles", used("count/roles.rbac.authorization.k8s.io", "0"))
+        .await;
+    let spec = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "750m"}}}]}})
+    };
+    cluster.create(&pods, spec("a")).await;
+    cluster.create(&pods, spec("b")).await;
+    cluster.until(&quotas, "two pods", used("requests.cpu", "1500m")).await;
+    let done = json!({"status": {"phase": "Succeeded"}});
+    pods.patch_status("a", &PatchParams::default(), &Patch::Merge(&done))
+        .await
+        .unwrap();
+    cluster.until(&quotas, "one pod", used("requests.cpu", "750m")).await;
+    pods.delete("b", &DeleteParams::default()).await.unwrap();
+    cluster.until(&quotas, "none", used("pods", "0")).await;
+    cluster.create(&maps, json!({"metadata": {"name": "m"}})).await;
+    cluster.until(&quotas, "one map", used("configmaps", "1")).await;
+    // What is limited may change.
+    cluster
+        .patch(
+            &quotas,
+            "q",
+            json!({"spec": {"hard": {"pods": "1", "configmaps": null}}}),
+        )
+        .await;
+    let all = cluster
+        .until(&quotas, "the new limits", |all| {
+            let hard = all[0]
+                .status
+                .as_ref()
+                .and_then(|status| status.hard.clone())
+                .unwrap_or_default();
+            hard.len() == 3 && hard["pods"].0 == "1"
+        })
+        .await;
+    assert_eq!(all[0].status.as_ref().unwrap().used.as_ref().unwrap().len(), 3);
     cluster.stop().await;
 }

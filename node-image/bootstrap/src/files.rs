@@ -131,6 +131,8 @@ pub(crate) fn kubelet_arguments(layout: &Layout, instance: &Instance) -> Vec<Str
     if !config.cloud_provider.is_empty() {
         arguments.push(flag("cloud-provider", "external"));
     }
+    // A hosted control plane does not reach into the nodes' network.
+    arguments.push("--tunnel".to_owned());
     arguments
 }
 

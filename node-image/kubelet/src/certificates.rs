@@ -21,7 +21,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::client::{ClientError, client_of, read_kubeconfig};
+use crate::client::{ClientError, Connection, connection_of, read_kubeconfig};
 use crate::settings::Settings;
 
 /// How long one request is waited for before another is made.
@@ -189,17 +189,17 @@ fn write(path: &Path, text: &str) -> Result<(), CertificateError> {
     Ok(minato_pki::write_private(path, text)?)
 }
 
-/// The client with which the node speaks: of its kubeconfig if that works, else by bootstrapping, which is retried until
+/// The way by which the node speaks to the API server: of its kubeconfig if that works, else by bootstrapping, which is retried until
 /// it succeeds.
 ///
 /// # Errors
 /// Only what no retry mends: no bootstrap kubeconfig, or one that is broken.
-pub(crate) async fn obtain_client(settings: &Settings) -> Result<Client, CertificateError> {
+pub(crate) async fn obtain_connection(settings: &Settings) -> Result<Connection, CertificateError> {
     if settings.kubeconfig.exists() {
         let own = Pair::read(&client_file(settings));
         // A kubeconfig of other credentials than ours is taken as it is.
         if own.as_ref().is_none_or(Pair::is_valid) {
-            return Ok(client_of(&settings.kubeconfig).await?);
+            return Ok(connection_of(&settings.kubeconfig).await?);
         }
         tracing::warn!("the client certificate is no longer valid; bootstrapping again");
     }
@@ -208,7 +208,7 @@ pub(crate) async fn obtain_client(settings: &Settings) -> Result<Client, Certifi
         .as_ref()
         .ok_or_else(|| CertificateError::NoCredentials(settings.kubeconfig.clone()))?;
     let config = read_kubeconfig(bootstrap).await?;
-    let client = client_of(bootstrap).await?;
+    let client = connection_of(bootstrap).await?.client;
     let pair = loop {
         match request(&client, &settings.node_name, Signer::KubeletClient, &[]).await {
             Ok(pair) => break pair,
@@ -238,7 +238,7 @@ pub(crate) async fn obtain_client(settings: &Settings) -> Result<Client, Certifi
     );
     write(&settings.kubeconfig, &text)?;
     tracing::info!(node = settings.node_name, "the node has its client certificate");
-    Ok(client_of(&settings.kubeconfig).await?)
+    Ok(connection_of(&settings.kubeconfig).await?)
 }
 
 fn pem_of(der: &[u8]) -> String {
@@ -255,24 +255,15 @@ fn pem_of(der: &[u8]) -> String {
     )
 }
 
-/// Renews the client certificate whenever its time has come; `present` is told of each new client, and the tunnel of its
-/// credentials.
-pub(crate) async fn rotate_client(
-    settings: Arc<Settings>,
-    client: Client,
-    present: crate::client::Replaceable,
-    tunnel: Option<crate::tunnel::Credentials>,
-) {
+/// Renews the client certificate whenever its time has come; `present` is told of each new client.
+pub(crate) async fn rotate_client(settings: Arc<Settings>, client: Client, present: crate::client::Replaceable) {
     let path = client_file(&settings);
     while let Some(pair) = Pair::read(&path) {
         tokio::time::sleep(pair.renew_in()).await;
         let renewed = async {
             let pair = request(&client, &settings.node_name, Signer::KubeletClient, &[]).await?;
             write(&path, &pair.pem)?;
-            present.replace(client_of(&settings.kubeconfig).await?);
-            if let Some(tunnel) = &tunnel {
-                tunnel.send_replace(crate::tunnel::tls_of(&settings.kubeconfig).await?);
-            }
+            present.replace(connection_of(&settings.kubeconfig).await?);
             Ok::<_, CertificateError>(())
         };
         match renewed.await {

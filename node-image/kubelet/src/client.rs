@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
-use minato_api::kube::client::Body;
+use minato_api::kube::client::{Body, ConfigExt};
 use minato_api::kube::config::{KubeConfigOptions, Kubeconfig};
 use minato_api::kube::{Client, Config};
+use tokio::sync::watch;
 use tower::Service;
 
 /// Why there is no client.
@@ -44,12 +45,29 @@ pub(crate) async fn read_kubeconfig(path: &Path) -> Result<Config, ClientError> 
         .map_err(failed)
 }
 
-/// A client of the server and credentials in a kubeconfig file.
-pub(crate) async fn client_of(path: &Path) -> Result<Client, ClientError> {
+/// A way to the API server, with the credentials of one moment.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+    /// `host:port`.
+    pub(crate) server: String,
+}
+
+/// The way to the server of a kubeconfig file, with its credentials.
+pub(crate) async fn connection_of(path: &Path) -> Result<Connection, ClientError> {
     let config = read_kubeconfig(path).await?;
-    Client::try_from(config).map_err(|source| ClientError::Client {
+    let failed = |source| ClientError::Client {
         path: path.display().to_string(),
         source: Box::new(source),
+    };
+    let tls = Arc::new(config.rustls_client_config().map_err(failed)?);
+    let url = &config.cluster_url;
+    let host = url.host().unwrap_or_default();
+    let port = url.port_u16().unwrap_or(443);
+    Ok(Connection {
+        server: format!("{host}:{port}"),
+        tls,
+        client: Client::try_from(config).map_err(failed)?,
     })
 }
 
@@ -57,18 +75,26 @@ pub(crate) async fn client_of(path: &Path) -> Result<Client, ClientError> {
 #[derive(Clone)]
 pub(crate) struct Replaceable {
     present: Arc<ArcSwap<Client>>,
+    tls: watch::Sender<Arc<rustls::ClientConfig>>,
 }
 
 impl Replaceable {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(connection: &Connection) -> Self {
         Self {
-            present: Arc::new(ArcSwap::from_pointee(client)),
+            present: Arc::new(ArcSwap::from_pointee(connection.client.clone())),
+            tls: watch::Sender::new(connection.tls.clone()),
         }
     }
 
-    /// Requests from now on go through `client`; running watches end by themselves.
-    pub(crate) fn replace(&self, client: Client) {
-        self.present.store(Arc::new(client));
+    /// Requests from now on go through this one; running watches end by themselves.
+    pub(crate) fn replace(&self, connection: Connection) {
+        self.present.store(Arc::new(connection.client));
+        self.tls.send_replace(connection.tls);
+    }
+
+    /// The present credentials, for connections of another kind than requests.
+    pub(crate) fn tls(&self) -> watch::Receiver<Arc<rustls::ClientConfig>> {
+        self.tls.subscribe()
     }
 
     /// A client that always uses the present one.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::cgroup::Cgroups;
 use crate::images::Images;
+use crate::metrics::Figures;
 use crate::node::Facts;
 use crate::objects::Objects;
 use crate::pods::field_path;
@@ -29,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) node: Informer<Node>,
     pub(crate) events: Recorder,
     pub(crate) tasks: Tasks,
+    pub(crate) figures: Figures,
     /// Changes whenever something happened in the runtime.
     pub(crate) news: watch::Sender<u64>,
 }

@@ -1,5 +1,6 @@
 //! Putting the parts together.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use minato_api::k8s::core::v1::Pod;
 use minato_api::kube::Api;
 use minato_cri::Cri;
 use minato_runtime::{Informer, Metrics, Runtime, Tasks, WatchScope};
+use minato_tunnel::{AgentConfig, TunnelAgent};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
@@ -15,13 +17,13 @@ use crate::cgroup::Cgroups;
 use crate::client::Replaceable;
 use crate::context::Context;
 use crate::images::Images;
+use crate::metrics::Figures;
 use crate::node::{Facts, NodeAgent};
 use crate::objects::Objects;
 use crate::server::{self, Server, ServerError};
 use crate::settings::Settings;
-use crate::tunnel;
 use crate::worker::Workers;
-use crate::{logs, pleg};
+use crate::{logs, pleg, static_pods};
 
 /// Pause between attempts to reach the runtime at the start.
 const RETRY: Duration = Duration::from_millis(200);
@@ -66,16 +68,14 @@ impl Kubelet {
         }
         let tasks = Tasks::new();
         let cri = Cri::new(&settings.runtime_socket);
-        let first = certificates::obtain_client(&settings);
+        let first = certificates::obtain_connection(&settings);
         let (version, first) = tokio::join!(runtime_version(&cri), first);
-        let present = Replaceable::new(first?);
+        let first = first?;
+        let present = Replaceable::new(&first);
         let runtime = Runtime::new(present.client(), tasks.clone(), Metrics::new());
-        let tunnel = match settings.tunnel {
-            true => Some(tunnel::start(&settings, &tasks).await.map_err(CertificateError::from)?),
-            false => None,
-        };
+        let credentials = present.tls();
         if settings.rotate {
-            let rotation = certificates::rotate_client(settings.clone(), runtime.client.clone(), present, tunnel);
+            let rotation = certificates::rotate_client(settings.clone(), runtime.client.clone(), present);
             tasks.spawn("client-certificate", rotation);
         }
         let (names, wanted_names) = watch::channel(Vec::new());
@@ -114,11 +114,23 @@ impl Kubelet {
             facts,
             node,
             tasks: tasks.clone(),
+            figures: Figures::register(&runtime.metrics),
             news: watch::Sender::new(0),
         });
         let workers = Workers::new(context.clone());
         start_pods(&context, &workers);
         tasks.spawn("log-rotation", logs::rotate(context.clone()));
+        if context.settings.tunnel {
+            let kubelet = own_address(context.settings.serve_on);
+            let config = AgentConfig {
+                node: context.settings.node_name.clone(),
+                server: first.server,
+                server_name: String::new(),
+                tls: credentials,
+                kubelet,
+            };
+            TunnelAgent::start(config, &tasks);
+        }
         let server = Server::new(context, workers, runtime.metrics.clone());
         tasks.spawn("server", server.run(listener, tls));
         Ok(Self { tasks })
@@ -134,6 +146,16 @@ impl Kubelet {
     pub async fn stop(self) {
         self.tasks.stop().await;
     }
+}
+
+/// Where the node reaches its own server.
+fn own_address(serve_on: SocketAddr) -> SocketAddr {
+    let ip = match serve_on.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, serve_on.port())
 }
 
 async fn runtime_version(cri: &Cri) -> String {
@@ -160,6 +182,14 @@ fn start_pods(context: &Arc<Context>, workers: &Workers) {
     let pods: Informer<Pod> = Informer::start(Api::all(context.client.clone()), scope, tasks);
     let on_change = workers.clone();
     pods.on_change(move |change| on_change.on_change(change));
+    if let Some(directory) = context.settings.static_pod_path.clone() {
+        let node = context.settings.node_name.clone();
+        let present = static_pods::start(&directory, &node, workers);
+        tasks.spawn(
+            "static-pods",
+            static_pods::follow(directory, node, workers.clone(), present),
+        );
+    }
     let news = Arc::new(Notify::new());
     tasks.spawn("runtime-events", pleg::listen(context.clone(), news.clone()));
     let (context, workers) = (context.clone(), workers.clone());

@@ -7,7 +7,7 @@
 //!      sandbox, container, env, fields, network, volumes, images, probes, hooks, cgroup, resources
 //!  pleg (what runs) wakes workers                             server: auth, logs, streams
 //! ```
-//! Start with `worker`. May depend on: machinery, runtime, streams, the tunnel's agent end, pki, cri; nothing else of the control plane. It talks
+//! Start with `worker`. May depend on: machinery, runtime, streams, pki, cri and the tunnel's agent end; nothing else of the control plane. It talks
 //! to the control plane through the Kubernetes API alone.
 
 mod certificates;
@@ -23,6 +23,7 @@ mod hooks;
 mod images;
 mod kubelet;
 mod logs;
+mod metrics;
 mod network;
 mod node;
 mod objects;
@@ -34,8 +35,8 @@ mod resources;
 mod sandbox;
 mod server;
 mod settings;
+mod static_pods;
 mod status;
-mod tunnel;
 mod view;
 mod volumes;
 mod worker;

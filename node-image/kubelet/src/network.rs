@@ -144,3 +144,90 @@ pub(crate) fn dns(pod: &Pod, settings: &Settings) -> DnsConfig {
     config.servers.truncate(SERVERS);
     config
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::KubeletConfiguration;
+    use crate::options::Options;
+
+    fn settings(resolv_conf: &Path) -> Settings {
+        let options = Options::parse_from(["kubelet", "--hostname-override", "n1"]);
+        let config = KubeletConfiguration {
+            cluster_dns: vec!["10.96.0.10".parse().unwrap()],
+            cluster_domain: "cluster.local".to_owned(),
+            resolv_conf: resolv_conf.to_owned(),
+            ..KubeletConfiguration::default()
+        };
+        Settings::new(options, config).unwrap()
+    }
+
+    fn pod(mut spec: serde_json::Value) -> Pod {
+        spec["containers"] = json!([]);
+        serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn policies_choose_the_resolver() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("resolv.conf");
+        std::fs::write(&path, "search example.com\nnameserver 192.0.2.1\noptions edns0\n").unwrap();
+        let settings = settings(&path);
+        let cluster = dns(&pod(json!({})), &settings);
+        assert_eq!(cluster.servers, ["10.96.0.10"]);
+        assert_eq!(
+            cluster.searches,
+            [
+                "ns.svc.cluster.local",
+                "svc.cluster.local",
+                "cluster.local",
+                "example.com"
+            ]
+        );
+        assert_eq!(cluster.options, ["ndots:5"]);
+        for spec in [
+            json!({"dnsPolicy": "Default"}),
+            json!({"hostNetwork": true, "dnsPolicy": "ClusterFirst"}),
+        ] {
+            assert_eq!(dns(&pod(spec), &settings).servers, ["192.0.2.1"]);
+        }
+        let host = pod(json!({"hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}));
+        assert_eq!(dns(&host, &settings).servers, ["10.96.0.10"]);
+        let own = json!({"nameservers": ["192.0.2.9"], "searches": ["x"], "options": [{"name": "ndots", "value": "1"}, {"name": "debug"}]});
+        let none = dns(&pod(json!({"dnsPolicy": "None", "dnsConfig": own})), &settings);
+        assert_eq!(
+            (none.servers, none.searches),
+            (vec!["192.0.2.9".to_owned()], vec!["x".to_owned()])
+        );
+        let merged = dns(&pod(json!({"dnsConfig": own})), &settings);
+        assert_eq!(merged.options, ["ndots:1", "debug"]);
+    }
+
+    #[test]
+    fn hosts_name_the_pod_and_its_aliases() {
+        let settings = settings(Path::new("/nonexistent"));
+        let spec = json!({"hostname": "web-0", "subdomain": "web", "hostAliases": [{"ip": "192.0.2.5", "hostnames": ["a", "b"]}]});
+        let text = hosts(&pod(spec), &settings, &["10.0.0.3".to_owned()]);
+        assert!(
+            text.contains("10.0.0.3\tweb-0.web.ns.svc.cluster.local\tweb-0\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("192.0.2.5\ta\tb\n"), "{text}");
+        let plain = hosts(&pod(json!({})), &settings, &["10.0.0.3".to_owned()]);
+        assert!(plain.ends_with("10.0.0.3\tp\n"), "{plain}");
+    }
+
+    #[test]
+    fn host_names_fit_the_kernel() {
+        let settings = settings(Path::new("/nonexistent"));
+        let mut long = pod(json!({}));
+        long.metadata.name = Some(format!("{}-{}", "a".repeat(62), "b".repeat(20)));
+        assert_eq!(names(&long, &settings).0, "a".repeat(62));
+        let full = pod(json!({"subdomain": "s", "setHostnameAsFQDN": true}));
+        assert_eq!(names(&full, &settings).0, "p.s.ns.svc.cluster.local");
+        assert_eq!(names(&pod(json!({"hostNetwork": true})), &settings).0, "n1");
+    }
+}

@@ -10,7 +10,7 @@ use minato_api::k8s_openapi::NamespaceResourceScope;
 use minato_api::kube::{Api, Client, Resource};
 use minato_runtime::{Informer, Object, Tasks, WatchScope};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// How long the first answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,15 +30,19 @@ struct Watched {
     informer: Box<dyn Any + Send + Sync>,
     tasks: Tasks,
     /// Uids of the pods that use it.
-    users: Vec<String>,
+    users: Users,
 }
+
+type Users = Arc<Mutex<Vec<String>>>;
+/// By uid of a pod: told when an object changed that it uses.
+type Listeners = Arc<Mutex<HashMap<String, Arc<Notify>>>>;
 
 /// All watched objects.
 pub(crate) struct Objects {
     client: Client,
     tasks: Tasks,
     watched: Mutex<HashMap<Key, Watched>>,
-    changes: watch::Sender<u64>,
+    listeners: Listeners,
 }
 
 impl Objects {
@@ -47,13 +51,19 @@ impl Objects {
             client,
             tasks,
             watched: Mutex::default(),
-            changes: watch::Sender::new(0),
+            listeners: Listeners::default(),
         }
     }
 
-    /// Told whenever any of the objects changed.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    /// Told whenever an object changed that the pod with that uid uses, until [`Objects::forget`].
+    pub(crate) fn changes_for(&self, uid: &str) -> Arc<Notify> {
+        self.listeners.lock().entry(uid.to_owned()).or_default().clone()
+    }
+
+    /// The pod with that uid is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.release(uid);
+        self.listeners.lock().remove(uid);
     }
 
     /// The object, for the pod with that uid, from then on watched until [`Objects::release`].
@@ -94,17 +104,25 @@ impl Objects {
                 labels: None,
             };
             let informer = Informer::start(api, scope, &tasks);
-            let changes = self.changes.clone();
-            informer.on_change(move |_| changes.send_modify(|count| *count = count.wrapping_add(1)));
+            let users = Users::default();
+            let (told, listeners) = (users.clone(), self.listeners.clone());
+            informer.on_change(move |_| {
+                let listeners = listeners.lock();
+                for listener in told.lock().iter().filter_map(|user| listeners.get(user)) {
+                    listener.notify_one();
+                }
+            });
             Watched {
                 informer: Box::new(informer),
                 tasks,
-                users: Vec::new(),
+                users,
             }
         });
-        if !entry.users.iter().any(|user| user == uid) {
-            entry.users.push(uid.to_owned());
+        let mut users = entry.users.lock();
+        if !users.iter().any(|user| user == uid) {
+            users.push(uid.to_owned());
         }
+        drop(users);
         // The key holds the type.
         entry
             .informer
@@ -116,11 +134,12 @@ impl Objects {
     /// The pod with that uid uses nothing any more.
     pub(crate) fn release(&self, uid: &str) {
         self.watched.lock().retain(|_, watched| {
-            watched.users.retain(|user| user != uid);
-            if watched.users.is_empty() {
+            let mut users = watched.users.lock();
+            users.retain(|user| user != uid);
+            if users.is_empty() {
                 watched.tasks.token().cancel();
             }
-            !watched.users.is_empty()
+            !users.is_empty()
         });
     }
 }

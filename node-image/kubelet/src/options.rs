@@ -42,10 +42,6 @@ pub struct Options {
     /// `external` when a cloud controller manager initializes the node; empty for no cloud.
     #[arg(long, default_value = "")]
     pub cloud_provider: String,
-    /// Whether to keep a tunnel open to the API server, through which a hosted control plane reaches this node. Other
-    /// control planes than Minato's do not take it.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
-    pub tunnel: bool,
     /// Labels to register with, `key=value,…`.
     #[arg(long, default_value = "", value_parser = parse_labels)]
     pub node_labels: Labels,
@@ -55,6 +51,9 @@ pub struct Options {
     /// Directory in which the node's CNI configuration is written from its podCIDR; empty leaves that to others.
     #[arg(long, default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,
+    /// Keep a tunnel to the API server up, for a control plane that cannot reach its nodes.
+    #[arg(long)]
+    pub tunnel: bool,
     /// Directory for pods' logs.
     #[arg(long, default_value = "/var/log/pods")]
     pub pod_logs_dir: PathBuf,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use minato_cri::v1::{ContainerState, PodSandboxState};
 use minato_cri::{CriError, watch_exits};
 use tokio::sync::Notify;
 
@@ -50,6 +51,18 @@ async fn look(context: &Context) -> Result<HashMap<PodId, States>, CriError> {
             namespace: label(keys::POD_NAMESPACE).unwrap_or_default(),
         })
     };
+    let ready = sandboxes
+        .iter()
+        .filter(|s| s.state() == PodSandboxState::SandboxReady)
+        .count();
+    let in_state = |state: ContainerState| containers.iter().filter(|c| c.state() == state).count();
+    let counts = [
+        ("created", in_state(ContainerState::ContainerCreated)),
+        ("running", in_state(ContainerState::ContainerRunning)),
+        ("exited", in_state(ContainerState::ContainerExited)),
+        ("unknown", in_state(ContainerState::ContainerUnknown)),
+    ];
+    context.figures.set(ready, counts);
     let mut pods: HashMap<PodId, States> = HashMap::new();
     for sandbox in sandboxes {
         if let Some(id) = id(&sandbox.labels) {

@@ -16,6 +16,10 @@ pub(crate) mod keys {
     pub(crate) const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
     pub(crate) const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+    /// `file` on a static pod.
+    pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
+    /// On a static pod: its identity.
+    pub(crate) const CONFIG_HASH: &str = "kubernetes.io/config.hash";
     /// On a mirror pod: the hash of the static pod it shows.
     pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 }

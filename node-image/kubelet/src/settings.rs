@@ -47,6 +47,7 @@ pub struct Settings {
     pub(crate) node_ip: Option<IpAddr>,
     pub(crate) provider_id: Option<String>,
     pub(crate) external_cloud: bool,
+    pub(crate) tunnel: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
@@ -56,6 +57,7 @@ pub struct Settings {
     pub(crate) pod_logs_dir: PathBuf,
     pub(crate) container_logs_dir: PathBuf,
     pub(crate) cni_conf_dir: Option<PathBuf>,
+    pub(crate) static_pod_path: Option<PathBuf>,
     pub(crate) runtime_socket: PathBuf,
     pub(crate) cgroup_root: String,
     pub(crate) max_pods: u32,
@@ -78,7 +80,6 @@ pub struct Settings {
     pub(crate) cpu_quota: bool,
     pub(crate) serving_certificate: bool,
     pub(crate) rotate: bool,
-    pub(crate) tunnel: bool,
 }
 
 fn bad(field: &'static str, message: impl Into<String>) -> SettingsError {
@@ -120,9 +121,6 @@ impl Settings {
             .ok()
             .filter(|size| *size > 0)
             .ok_or_else(|| bad("containerLogMaxSize", "must be positive"))?;
-        if some_path(config.static_pod_path).is_some() {
-            return Err(bad("staticPodPath", "static pods are not supported yet"));
-        }
         if config.container_log_max_files < 2 {
             return Err(bad("containerLogMaxFiles", "must be at least 2"));
         }
@@ -138,11 +136,11 @@ impl Settings {
             other => return Err(bad("authorization.mode", format!("unknown mode {other:?}"))),
         };
         Ok(Self {
-            tunnel: options.tunnel,
             node_name,
             node_ip: options.node_ip,
             provider_id: options.provider_id.filter(|id| !id.is_empty()),
             external_cloud: options.cloud_provider == "external",
+            tunnel: options.tunnel,
             labels: options.node_labels.0,
             taints: options.register_with_taints.0,
             bootstrap_kubeconfig: options.bootstrap_kubeconfig,
@@ -152,6 +150,7 @@ impl Settings {
             pod_logs_dir: options.pod_logs_dir,
             container_logs_dir: options.container_logs_dir,
             cni_conf_dir: some_path(options.cni_conf_dir),
+            static_pod_path: some_path(config.static_pod_path.clone()),
             runtime_socket: PathBuf::from(socket),
             cgroup_root: config.cgroup_root.trim_matches('/').to_owned(),
             max_pods: config.max_pods,

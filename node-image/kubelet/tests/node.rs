@@ -220,6 +220,41 @@ async fn a_certificate_that_is_about_to_end_is_renewed() {
     cluster.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn static_pods_run_and_are_mirrored() {
+    let cluster = Cluster::start("kf").await;
+    let manifest = |words: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "c", "image": images::BUSYBOX, "command": ["sleep", words]}]}})
+        .to_string()
+    };
+    let path = cluster.files().join("manifests/web.yaml");
+    std::fs::write(&path, manifest("1000")).unwrap();
+    let running = |pod: &serde_json::Value| pod["status"]["containerStatuses"][0]["ready"] == true;
+    let first = cluster.until_pod("web-n1", "running", running).await;
+    assert!(first["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string());
+    // Deleting the mirror does not touch the pod: it comes back, showing the same container.
+    cluster.delete("web-n1", Some(0)).await;
+    let uid = first["metadata"]["uid"].clone();
+    let again = cluster
+        .until_pod("web-n1", "mirrored again", |pod| {
+            running(pod) && pod["metadata"]["uid"] != uid
+        })
+        .await;
+    let container = |pod: &serde_json::Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    assert_eq!(container(&first), container(&again));
+    // Another manifest is another pod.
+    std::fs::write(&path, manifest("2000")).unwrap();
+    cluster
+        .until_pod("web-n1", "replaced", |pod| {
+            running(pod) && container(pod) != container(&first)
+        })
+        .await;
+    std::fs::remove_file(&path).unwrap();
+    cluster.until_gone("web-n1").await;
+    cluster.stop().await;
+}
+
 mod registry {
     //! A registry with one image, enough for a pull.
 

@@ -184,6 +184,28 @@ async fn the_kubelet_serves_logs_and_streams_to_those_who_may() {
     );
     let (_, pods) = cluster.fetch(&admin, "GET", "/pods").await;
     assert!(pods.contains(r#""name":"talk""#), "{pods}");
+    let (_, metrics) = cluster.fetch(&admin, "GET", "/metrics").await;
+    assert!(metrics.contains("kubelet_running_pods 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("kubelet_running_containers{container_state=\"running\"} 1\n"),
+        "{metrics}"
+    );
+    let (status, summary) = cluster.fetch(&admin, "GET", "/stats/summary").await;
+    assert!(status == 200 && summary.contains("workingSetBytes"), "{summary}");
+
+    // The API server reaches all of it through the tunnel that the node keeps.
+    let kubectl = async |arguments: &[&str]| cluster.kubectl(arguments).await;
+    minato_test_support::until("the tunnel is up", common::LIMIT, async || {
+        (kubectl(&["logs", "talk", "--tail=2"]).await == (true, "two\nthree\n".to_owned())).then_some(())
+    })
+    .await;
+    let (good, text) = kubectl(&["exec", "talk", "--", "sh", "-c", "echo through; echo bad >&2; exit 7"]).await;
+    assert!(
+        !good && text.contains("through\n") && text.contains("bad\n") && text.contains("exit code 7"),
+        "{text}"
+    );
+    let (good, text) = kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/healthz")]).await;
+    assert_eq!((good, text.as_str()), (true, "ok"));
 
     let (status, mut followed) = cluster
         .request(&admin, "GET", &format!("{logs}?follow=true&tailLines=0"))
@@ -209,6 +231,129 @@ async fn the_kubelet_serves_logs_and_streams_to_those_who_may() {
     cluster.delete("talk", None).await;
     let rest = tokio::time::timeout(common::LIMIT, followed.collect()).await.unwrap();
     assert!(rest.unwrap().to_bytes().is_empty());
+    cluster.stop().await;
+}
+
+/// The rest of what kubectl does to a running pod, and probes over the network.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_pod_is_probed_forwarded_attached_and_copied_to() {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+    let cluster = Cluster::start("kw").await;
+    let script = "echo welcome > /www/index.html; exec httpd -f -p 8080 -h /www";
+    cluster
+        .pod("web", json!({"terminationGracePeriodSeconds": 1, "containers": [
+            {"name": "c", "command": ["sh", "-c", script],
+                "ports": [{"name": "http", "containerPort": 8080, "hostPort": 8081}],
+                "startupProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+                "readinessProbe": {"httpGet": {"path": "/index.html", "port": "http"}, "periodSeconds": 1},
+                "livenessProbe": {"httpGet": {"path": "/index.html", "port": "http"}, "periodSeconds": 1},
+                "lifecycle": {"postStart": {"exec": {"command": ["touch", "/tmp/started"]}}, "preStop": {"sleep": {"seconds": 1}}}},
+            {"name": "cat", "command": ["cat"], "stdin": true},
+        ]}))
+        .await;
+    let ready = |pod: &serde_json::Value| {
+        let statuses = pod["status"]["containerStatuses"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        statuses.len() == 2 && statuses.iter().all(|s| s["ready"] == true)
+    };
+    let pod = cluster.until_pod("web", "ready", ready).await;
+    let get = async |address: String| {
+        let mut stream = cluster.node.connect(address.parse().unwrap()).ok()?;
+        stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n").await.ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        text.contains("welcome").then_some(())
+    };
+    let ip = pod["status"]["podIP"].as_str().unwrap();
+    get(format!("{ip}:8080")).await.expect("the pod answers at its address");
+    get("192.0.2.10:8081".to_owned())
+        .await
+        .expect("the pod answers at its host port");
+
+    let mut forward = tokio::process::Command::new("kubectl")
+        .arg("--kubeconfig")
+        .arg(cluster.plane.kubeconfig())
+        .args(["port-forward", "pod/web", ":8080"])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = tokio::io::BufReader::new(forward.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(common::LIMIT, lines.next_line())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let port = line
+        .trim_start_matches("Forwarding from 127.0.0.1:")
+        .split(' ')
+        .next()
+        .unwrap()
+        .to_owned();
+    for _ in 0..3 {
+        let mut stream = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}"))
+            .await
+            .unwrap();
+        stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        tokio::time::timeout(common::LIMIT, stream.read_to_string(&mut text))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(text.contains("welcome"), "{text}");
+    }
+    forward.kill().await.unwrap();
+
+    // What is typed at an attached `cat` comes back.
+    let mut attached = tokio::process::Command::new("kubectl")
+        .arg("--kubeconfig")
+        .arg(cluster.plane.kubeconfig())
+        .args(["attach", "-i", "web", "-c", "cat"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    attached.stdin.as_mut().unwrap().write_all(b"typed\n").await.unwrap();
+    let mut lines = tokio::io::BufReader::new(attached.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(common::LIMIT, lines.next_line())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(line.as_deref(), Some("typed"));
+    attached.kill().await.unwrap();
+
+    let file = cluster.files().join("copied");
+    std::fs::write(&file, "copied\n").unwrap();
+    let (good, text) = cluster
+        .kubectl(&["cp", "-c", "c", file.to_str().unwrap(), "web:/tmp/copied"])
+        .await;
+    assert!(good, "{text}");
+    let (good, text) = cluster
+        .kubectl(&[
+            "exec",
+            "web",
+            "-c",
+            "c",
+            "--",
+            "sh",
+            "-c",
+            "cat /tmp/copied; ls /tmp/started",
+        ])
+        .await;
+    assert_eq!((good, text.as_str()), (true, "copied\n/tmp/started\n"));
+    // Its page gone, it is neither ready nor alive.
+    let (good, text) = cluster
+        .kubectl(&["exec", "web", "-c", "c", "--", "rm", "/www/index.html"])
+        .await;
+    assert!(good, "{text}");
+    cluster
+        .until_pod("web", "restarted", |pod| {
+            pod["status"]["containerStatuses"][0]["restartCount"] == 1 && ready(pod)
+        })
+        .await;
     cluster.stop().await;
 }
 
@@ -341,6 +486,20 @@ async fn everything_a_pod_may_ask_for(cluster: &Cluster) {
     })
     .await;
     assert!(log.contains(wanted), "{log}");
+    // Others may find the pod unready while its node is away; the kubelet knows better.
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let patch = minato_api::kube::api::Patch::Strategic(unready);
+    cluster
+        .pods()
+        .patch_status("rich", &Default::default(), &patch)
+        .await
+        .unwrap();
+    cluster
+        .until_pod("rich", "ready again", |pod| {
+            let conditions = pod["status"]["conditions"].as_array().unwrap();
+            conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+        })
+        .await;
     // A changed ConfigMap reaches the files of the running pod.
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
     let patch = json!({"data": {"file": "changed"}});
@@ -460,4 +619,22 @@ async fn graceful_deletion(cluster: &Cluster) {
     let (hook, term) = (text.find("hook"), text.find("got TERM"));
     assert!(hook.is_some() && term > hook, "{text} {events:?}");
     assert!(events.iter().any(|e| e.starts_with("Killing")), "{events:?}");
+
+    // Patience can be cut short: this one ignores TERM.
+    let script = "trap '' TERM; while :; do sleep 0.1; done";
+    cluster
+        .pod(
+            "stubborn",
+            json!({"terminationGracePeriodSeconds": 600, "containers": [{"name": "c", "command": ["sh", "-c", script]}]}),
+        )
+        .await;
+    cluster.until_phase("stubborn", "Running").await;
+    cluster.delete("stubborn", None).await;
+    minato_test_support::until("it is being killed", common::LIMIT, async || {
+        let events = cluster.events("stubborn").await;
+        events.iter().any(|e| e.starts_with("Killing")).then_some(())
+    })
+    .await;
+    cluster.delete("stubborn", Some(1)).await;
+    cluster.until_gone("stubborn").await;
 }

@@ -141,7 +141,9 @@ async fn commands(kubectl: &Kubectl, way: &str) {
     // A command that does not read all of its input. No more than a pipe holds: with more, containerd 1.6 itself waits for
     // a reader that is gone.
     let some = &input[..20_000];
-    let output = kubectl.run(way, some, &["exec", "-i", "p", "--", "head", "-c", "4"]).await;
+    let output = kubectl
+        .run(way, some, &["exec", "-i", "p", "--", "head", "-c", "4"])
+        .await;
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(output.stdout, input[..4]);
     let output = kubectl.run(way, b"", &["exec", "p", "--", "/no/such"]).await;

@@ -133,7 +133,10 @@ impl Write<'_> {
         if status_write {
             strategy.prepare_for_status_update(&mut object, old);
         } else {
-            strategy.prepare_for_update(&mut object, old);
+            match self.target.subresource.as_str() {
+                "" => strategy.prepare_for_update(&mut object, old),
+                part => strategy.prepare_for_subresource_update(part, &mut object, old),
+            }
             if strategy.has_generation() {
                 metadata::bump_generation(&mut object, old);
             }
@@ -142,11 +145,12 @@ impl Write<'_> {
         let mut errors = FieldErrors::default();
         metadata::validate_update(&object, old, resource, &mut errors);
         self.custom_errors(&object, &mut errors);
-        if status_write {
-            errors.0.extend(strategy.validate_status_update(&object, old).0);
-        } else {
-            errors.0.extend(strategy.validate_update(&object, old).0);
-        }
+        let wrong = match self.target.subresource.as_str() {
+            "" => strategy.validate_update(&object, old),
+            "status" => strategy.validate_status_update(&object, old),
+            part => strategy.validate_subresource_update(part, &object, old),
+        };
+        errors.0.extend(wrong.0);
         self.refuse_if(&object, errors)?;
         self.warnings.extend(strategy.warnings(&object, Some(old)));
         let object = self.check(Operation::Update, object, old).await?;

@@ -112,7 +112,7 @@ impl Lifecycle {
         let mut answers = Vec::with_capacity(suspects.len());
         for chunk in suspects.chunks(ops::PER_CALL) {
             let refs: Vec<_> = chunk.iter().map(|node| ops::node_ref(node)).collect();
-            answers.extend(instances.existence(&refs).await?);
+            answers.extend(ops::within(self.cx.config.call_timeout, instances.existence(&refs)).await?);
         }
         let now = Instant::now();
         let mut doubtful = Vec::new();
@@ -208,7 +208,8 @@ impl Lifecycle {
             return;
         };
         let name = ops::name(&node.metadata);
-        match instances.is_shutdown(&ops::node_ref(node)).await {
+        let node_ref = ops::node_ref(node);
+        match ops::within(self.cx.config.call_timeout, instances.is_shutdown(&node_ref)).await {
             Ok(false) => {}
             Ok(true) => {
                 if let Err(error) = self.mark(node, true).await {

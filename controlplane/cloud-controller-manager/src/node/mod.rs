@@ -144,7 +144,7 @@ impl Nodes {
         };
         let mut all = Vec::with_capacity(nodes.len());
         for chunk in nodes.chunks(ops::PER_CALL) {
-            all.extend(ask(instances, chunk).await);
+            all.extend(ask(instances, chunk, self.cx.config.call_timeout).await);
         }
         all
     }
@@ -333,9 +333,10 @@ enum Failure {
 async fn ask(
     instances: &dyn Instances,
     nodes: &[Arc<Node>],
+    limit: Duration,
 ) -> Vec<(Arc<Node>, std::result::Result<Option<InstanceMetadata>, CloudError>)> {
     let refs: Vec<_> = nodes.iter().map(|node| ops::node_ref(node)).collect();
-    let answers = match instances.metadata(&refs).await {
+    let answers = match ops::within(limit, instances.metadata(&refs)).await {
         Ok(answers) => answers,
         Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
     };

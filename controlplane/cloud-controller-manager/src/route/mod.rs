@@ -125,7 +125,7 @@ impl Routing {
         let Some(routes) = self.cx.provider.routes() else {
             return Ok(None);
         };
-        let present = match routes.list().await {
+        let present = match ops::within(self.cx.config.call_timeout, routes.list()).await {
             Ok(present) => present,
             // Nothing is known, so nothing is said.
             Err(error) => return Ok(Some(error)),
@@ -140,7 +140,8 @@ impl Routing {
                 delete = plan.delete.len(),
                 "changing routes"
             );
-            match routes.change(&plan.create, &plan.delete).await {
+            let change = routes.change(&plan.create, &plan.delete);
+            match ops::within(self.cx.config.call_timeout, change).await {
                 Ok(results) => {
                     for (route, result) in plan.create.iter().zip(results) {
                         if let Err(error) = result {

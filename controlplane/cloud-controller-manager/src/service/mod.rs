@@ -283,7 +283,7 @@ impl Services {
                 .event(service, EventKind::Warning, "UnAvailableLoadBalancer", text);
         }
         self.syncs.inc();
-        let status = match balancers.ensure(wanted).await {
+        let status = match ops::within(self.cx.config.call_timeout, balancers.ensure(wanted)).await {
             Err(error) if error.kind() == CloudErrorKind::Unsupported && spec::mixes_protocols(wanted) => {
                 self.write_ports_condition(key, service, Some(&error)).await?;
                 return Err(error.into());
@@ -307,7 +307,7 @@ impl Services {
         service: &Service,
         wanted: &LoadBalancerSpec,
     ) -> Result<()> {
-        match balancers.update_members(wanted).await {
+        match ops::within(self.cx.config.call_timeout, balancers.update_members(wanted)).await {
             Ok(()) if wanted.nodes.is_empty() => {
                 let text = "There are no available nodes for LoadBalancer";
                 self.recorder
@@ -388,12 +388,13 @@ impl Services {
     /// Deletes a load balancer with all that belongs to it; returns when it is observed gone.
     async fn delete(&self, balancers: &dyn LoadBalancers, owner: &OwnerTags) -> Result<()> {
         self.syncs.inc();
-        match balancers.ensure_deleted(owner).await {
+        let limit = self.cx.config.call_timeout;
+        match ops::within(limit, balancers.ensure_deleted(owner)).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
-        if balancers.get(owner).await?.is_some() {
+        if ops::within(limit, balancers.get(owner)).await?.is_some() {
             let error = CloudError::new(CloudErrorKind::InProgress, "the load balancer is still there");
             return Err(error.after(AT_WORK).into());
         }

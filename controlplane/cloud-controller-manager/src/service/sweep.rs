@@ -28,7 +28,8 @@ pub(super) fn start(services: Arc<Services>) {
 impl Services {
     /// Returns the ids of what no Service has; only what was already so at the last sweep is told of or deleted.
     async fn sweep(&self, before: &BTreeSet<String>) -> Result<BTreeSet<String>, CloudError> {
-        let owned = self.cx.provider.owned_resources().await?;
+        let limit = self.cx.config.call_timeout;
+        let owned = ops::within(limit, self.cx.provider.owned_resources()).await?;
         let living: HashSet<String> = self
             .services
             .list()
@@ -54,7 +55,7 @@ impl Services {
                 );
                 continue;
             }
-            match self.cx.provider.delete_owned(resource).await {
+            match ops::within(limit, self.cx.provider.delete_owned(resource)).await {
                 Ok(()) => tracing::info!(?kind, id, service, "deleted what no service had"),
                 Err(error) => tracing::warn!(?kind, id, service, %error, "orphan not deleted"),
             }

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     Refused(CloudError),
     /// It takes effect, and the answer gets lost.
     Lost,
+    /// It takes effect, and no answer ever comes.
+    Silence,
 }
 
 type Oracle = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
@@ -70,6 +72,10 @@ impl Endpoint for Faulty {
         match fault {
             None => self.cloud.call(cluster, call).await,
             Some(Fault::Refused(error)) => Err(error),
+            Some(Fault::Silence) => {
+                let _ = self.cloud.call(cluster, call).await;
+                std::future::pending().await
+            }
             Some(Fault::Lost) => {
                 let _ = self.cloud.call(cluster, call).await;
                 Err(transient())
@@ -106,6 +112,7 @@ pub(crate) fn quick() -> CloudControllerManagerConfig {
         mass_deletion_wait: millis(800),
         route_period: millis(20),
         node_batch: millis(20),
+        call_timeout: millis(400),
         first_retry: millis(20),
         last_retry: millis(200),
         sweep_period: millis(200),

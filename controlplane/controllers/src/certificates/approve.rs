@@ -118,6 +118,19 @@ pub(super) fn may_serve(
     Ok(())
 }
 
+/// The first name or address that is asked for and not among the cloud's.
+pub(super) fn unknown_to_cloud(request: &CertificateRequest, known: &[String]) -> Option<String> {
+    let has_name = |name: &&str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let has_address = |address: &IpAddr| known.iter().any(|known| known.parse() == Ok(*address));
+    let name = request.dns_names().find(|name| !has_name(name)).map(str::to_owned);
+    name.or_else(|| {
+        let mut addresses = request.ip_addresses();
+        addresses
+            .find(|address| !has_address(address))
+            .map(|address| address.to_string())
+    })
+}
+
 fn check(node: &Node, others: &[std::sync::Arc<Node>], claims: &dyn Fn(&Node) -> bool) -> Result<(), &'static str> {
     if !claims(node) {
         return Err("is not an address of the node");

@@ -10,7 +10,7 @@ use minato_api::kube::api::PostParams;
 use minato_pki::CertificateRequest;
 use minato_runtime::{Controller, Informer, Next, ObjectKey};
 
-use super::approve::{Kind, Reserved, may_serve, recognize};
+use super::approve::{Kind, Reserved, may_serve, recognize, unknown_to_cloud};
 use super::{APPROVED, is_pending, text, with_condition};
 use crate::error::{Error, Result, is_not_found};
 use crate::{Context, ops};
@@ -85,6 +85,14 @@ impl Approver {
             if let Err(why) = may_serve(&asked, &node, &self.nodes.list(), &reserved) {
                 tracing::info!(request = %key, node = name, why, "serving certificate not approved");
                 return Ok(Next::Done);
+            }
+            if let Some(cloud) = &config.cloud_addresses {
+                let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+                let known = cloud.addresses(name, id).await.map_err(Error::Invalid)?;
+                if let Some(odd) = unknown_to_cloud(&asked, &known) {
+                    // What the cloud knows may change, and nothing would tell us: try again, ever less often.
+                    return Err(Error::Invalid(format!("the cloud does not know {odd} of node {name}")));
+                }
             }
         }
         if let Some(subresource) = kind.permission()

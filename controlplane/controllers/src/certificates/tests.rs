@@ -6,7 +6,7 @@ use minato_api::k8s::core::v1::Node;
 use minato_pki::{AltName, CertificateRequest, PrivateKey, new_request};
 use serde_json::json;
 
-use super::approve::{Kind, Reserved, may_serve, recognize};
+use super::approve::{Kind, Reserved, may_serve, recognize, unknown_to_cloud};
 use super::clean::goes_at;
 use super::signer::life;
 
@@ -152,4 +152,13 @@ fn answered_requests_go_after_an_hour_and_others_after_a_day() {
         json!({"conditions": [{"type": "Denied", "status": "True", "lastUpdateTime": "2026-01-01T07:00:00Z"}]});
     sent.status = serde_json::from_value(denied).unwrap();
     assert_eq!(goes_at(&sent), at("2026-01-01T08:00:00Z"));
+}
+
+#[test]
+fn the_cloud_has_the_last_word_on_addresses() {
+    let request = asked("system:node:n1", &[dns("N1"), ip("10.0.0.1"), ip("fd00::1")]);
+    let known = ["n1", "10.0.0.1", "fd00:0::1"].map(str::to_owned);
+    assert_eq!(unknown_to_cloud(&request, &known), None);
+    assert_eq!(unknown_to_cloud(&request, &known[1..]), Some("N1".to_owned()));
+    assert_eq!(unknown_to_cloud(&request, &known[..2]), Some("fd00::1".to_owned()));
 }

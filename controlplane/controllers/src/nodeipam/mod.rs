@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::Context;
-use crate::error::{Error, Result, is_conflict, is_not_found};
+use crate::error::{Error, Result, is_not_found};
 use crate::ops;
 use ranges::Ranges;
 
@@ -123,16 +123,13 @@ impl NodeIpam {
         match ops::merge(&nodes, &node.metadata, patch).await {
             Ok(_) => Ok(Next::Done),
             Err(error) => {
-                if is_not_found(&error) || is_conflict(&error) {
-                    self.give_back(cidrs);
-                } else {
-                    self.unsure.lock().insert(ops::uid(&node.metadata).to_owned(), cidrs);
-                }
                 if is_not_found(&error) {
-                    Ok(Next::Done)
-                } else {
-                    Err(error.into())
+                    self.give_back(cidrs);
+                    return Ok(Next::Done);
                 }
+                // Also after a conflict: the node is tried again at once, and stays with its range.
+                self.unsure.lock().insert(ops::uid(&node.metadata).to_owned(), cidrs);
+                Err(error.into())
             }
         }
     }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use minato_meta::{FieldErrors, GroupResource, GroupVersionKind, GroupVersionResource};
+use minato_meta::{FieldErrors, GroupResource, GroupVersionKind, GroupVersionResource, names};
 use serde_json::Value;
+
+use crate::show;
 
 /// API verbs as discovery lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +36,18 @@ impl Verb {
     ];
     /// For review kinds that are created and never stored.
     pub const CREATE_ONLY: &'static [Self] = &[Self::Create];
+    /// For kinds that are computed.
+    pub const READ_ONLY: &'static [Self] = &[Self::Get, Self::List];
+    /// For kinds that are too dear to be deleted by the dozen.
+    pub const NO_COLLECTION: &'static [Self] = &[
+        Self::Create,
+        Self::Delete,
+        Self::Get,
+        Self::List,
+        Self::Patch,
+        Self::Update,
+        Self::Watch,
+    ];
 }
 
 /// A subresource of a kind.
@@ -135,6 +149,17 @@ pub trait Strategy: Send + Sync + 'static {
         self.validate(object)
     }
 
+    /// As [`Strategy::prepare_for_update`], for a subresource that writes the object itself, other than `status`:
+    /// `approval`, `ephemeralcontainers`, `finalize`, `resize`, `scale`.
+    fn prepare_for_subresource_update(&self, _subresource: &str, object: &mut Value, old: &Value) {
+        self.prepare_for_update(object, old);
+    }
+
+    /// As [`Strategy::validate_update`], for such a subresource.
+    fn validate_subresource_update(&self, _subresource: &str, object: &Value, old: &Value) -> FieldErrors {
+        self.validate_update(object, old)
+    }
+
     /// What is wrong with a status change.
     fn validate_status_update(&self, _object: &Value, _old: &Value) -> FieldErrors {
         FieldErrors::default()
@@ -146,7 +171,9 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// How names are checked; returns what is wrong, worded as upstream. The default is a DNS-1123 subdomain.
-    fn validate_name(&self, name: &str) -> Vec<String>;
+    fn validate_name(&self, name: &str) -> Vec<String> {
+        names::dns1123_subdomain(name)
+    }
 
     /// Whether PUT to an absent name creates it.
     fn allow_create_on_update(&self) -> bool {
@@ -189,9 +216,13 @@ pub trait Strategy: Send + Sync + 'static {
         String::new()
     }
 
-    /// Table columns.
-    fn columns(&self) -> Vec<Column>;
+    /// Table columns; name and age unless the kind has more to show.
+    fn columns(&self) -> Vec<Column> {
+        show::columns(&[show::NAME, show::AGE])
+    }
 
     /// Cells of one row, one per column. `now` is for ages.
-    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value>;
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        vec![show::name(object), show::age(object, now)]
+    }
 }

@@ -23,6 +23,8 @@ use minato_cri::Cri;
 pub(crate) use facts::{Capacity, Facts};
 use object::RuntimeState;
 
+/// A runtime that says nothing for so long is down; less is a restart. Upstream's figure.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Pause after a failed registration.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -114,6 +116,7 @@ impl NodeAgent {
             changed.send_replace(());
         });
         let mut sent_at: Option<Instant> = None;
+        let mut good: Option<(RuntimeState, Instant)> = None;
         loop {
             changes.borrow_and_update();
             let Some(node) = informer.get_cluster(&self.settings.node_name) else {
@@ -131,7 +134,12 @@ impl NodeAgent {
                 continue;
             };
             self.follow(&node).await;
-            let state = RuntimeState::read(&self.cri).await;
+            let mut state = RuntimeState::read(&self.cri).await;
+            match &good {
+                Some((last, at)) if state.is_silent() && at.elapsed() < SILENCE => state = last.clone(),
+                _ if state.not_ready().is_none() => good = Some((state.clone(), Instant::now())),
+                _ => {}
+            }
             let old = node.status.clone().unwrap_or_default();
             let new = object::status(&self.settings, &self.facts, &state, &node);
             let due = sent_at.is_none_or(|at| at.elapsed() >= self.settings.status_report);

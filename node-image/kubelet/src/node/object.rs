@@ -20,10 +20,12 @@ use crate::settings::Settings;
 const IMAGES: usize = 50;
 
 /// What the runtime says of itself.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RuntimeState {
     /// Why it is not ready, if it is not.
     problem: Option<String>,
+    /// It did not answer: it may just be starting again.
+    silent: bool,
     images: Vec<ContainerImage>,
 }
 
@@ -34,6 +36,7 @@ impl RuntimeState {
             Err(error) => {
                 return Self {
                     problem: Some(format!("container runtime is down: {error}")),
+                    silent: true,
                     ..Self::default()
                 };
             }
@@ -55,8 +58,13 @@ impl RuntimeState {
         }
         Self {
             problem,
+            silent: false,
             images: images(cri).await,
         }
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent
     }
 
     pub(super) fn not_ready(&self) -> Option<&str> {

@@ -3,21 +3,57 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use minato_api::k8s::core::v1::{Pod, PodStatus};
+use minato_api::k8s::core::v1::{Node, Pod, PodStatus};
 use minato_api::kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use minato_api::kube::{Api, Client};
+use minato_runtime::Informer;
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use super::mirror;
 use crate::client::api_code;
 use crate::pods::PodId;
 
 /// Pause after a failure; doubles up to the second value.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
+/// A status to send.
+#[derive(Clone)]
+struct News {
+    status: Arc<PodStatus>,
+    /// The pod as the watch had it: others may have written its status.
+    seen: Arc<Pod>,
+}
+
+/// The pod's status as the API server is known to have it.
+struct Known {
+    id: PodId,
+    status: PodStatus,
+    version: u64,
+}
+
+impl Known {
+    fn of(pod: &Pod) -> Self {
+        Self {
+            id: PodId::of(pod),
+            status: pod.status.clone().unwrap_or_default(),
+            version: version(pod),
+        }
+    }
+}
+
+/// Versions of one object compare as numbers.
+fn version(pod: &Pod) -> u64 {
+    pod.metadata
+        .resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
+}
+
 /// Sends the newest status of one pod, in the background: a slow API server does not hold the pod up. Ends when dropped.
 pub(crate) struct StatusSender {
-    newest: watch::Sender<Option<Arc<PodStatus>>>,
+    newest: watch::Sender<Option<News>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -31,43 +67,67 @@ impl StatusSender {
     /// For the pod, whose status at the API server is known to be as `pod` has it.
     pub(crate) fn start(client: Client, pod: &Pod) -> Self {
         let (newest, receiver) = watch::channel(None);
-        let base = pod.status.clone().unwrap_or_default();
         Self {
             newest,
-            task: tokio::spawn(run(client, PodId::of(pod), base, receiver)),
+            task: tokio::spawn(run(client, Known::of(pod), receiver)),
         }
     }
 
-    /// Replaces what is to be sent.
-    pub(crate) fn set(&self, status: PodStatus) {
+    /// For a static pod: its mirror gets the status, and is made anew whenever `again` tells that it may be gone.
+    pub(crate) fn start_mirror(client: Client, pod: Arc<Pod>, node: Informer<Node>, again: Arc<Notify>) -> Self {
+        let (newest, receiver) = watch::channel(None);
+        Self {
+            newest,
+            task: tokio::spawn(run_mirror(client, pod, node, again, receiver)),
+        }
+    }
+
+    /// Sends nothing any more; when this returns, nothing is under way either.
+    pub(crate) async fn stop(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+
+    /// Replaces what is to be sent; `seen` is the pod that it was computed from.
+    pub(crate) fn set(&self, status: PodStatus, seen: &Arc<Pod>) {
         self.newest.send_if_modified(|newest| {
-            let differs = newest.as_deref() != Some(&status);
-            if differs {
-                *newest = Some(Arc::new(status));
+            let same = newest.as_ref().is_some_and(|newest| {
+                *newest.status == status && newest.seen.metadata.resource_version == seen.metadata.resource_version
+            });
+            if !same {
+                *newest = Some(News {
+                    status: Arc::new(status),
+                    seen: seen.clone(),
+                });
             }
-            differs
+            !same
         });
     }
 }
 
-async fn run(client: Client, id: PodId, mut base: PodStatus, mut newest: watch::Receiver<Option<Arc<PodStatus>>>) {
+async fn run(client: Client, mut known: Known, mut newest: watch::Receiver<Option<News>>) {
     let mut pause = RETRY.0;
     while newest.changed().await.is_ok() {
         loop {
-            let Some(status) = newest.borrow_and_update().clone() else {
+            let Some(news) = newest.borrow_and_update().clone() else {
                 break;
             };
-            match send_now(&client, &id, &base, &status).await {
-                Ok(Some(now)) => {
-                    base = now;
+            if version(&news.seen) > known.version {
+                known = Known::of(&news.seen);
+            }
+            match send_now(&client, &known.id, &known.status, &news.status).await {
+                Ok(Sent::Same) => break,
+                Ok(Sent::Changed(pod)) => {
+                    known = Known::of(&pod);
                     pause = RETRY.0;
                     break;
                 }
-                // The pod is gone or another one: nobody wants its status.
-                Ok(None) => break,
+                // Nobody wants its status.
+                Ok(Sent::Gone) => break,
                 Err(error) => {
+                    let pod = known.id.long();
                     tracing::warn!(
-                        pod = id.long(),
+                        pod,
                         error = &error as &dyn std::error::Error,
                         "sending a pod's status failed"
                     );
@@ -79,15 +139,79 @@ async fn run(client: Client, id: PodId, mut base: PodStatus, mut newest: watch::
     }
 }
 
-/// Sends what differs; the status as the server has it then, or `None` if the pod is gone.
+async fn run_mirror(
+    client: Client,
+    pod: Arc<Pod>,
+    node: Informer<Node>,
+    again: Arc<Notify>,
+    mut newest: watch::Receiver<Option<News>>,
+) {
+    let mut pause = RETRY.0;
+    let mut known: Option<Known> = None;
+    loop {
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = again.notified() => known = None,
+        }
+        loop {
+            let Some(news) = newest.borrow_and_update().clone() else {
+                break;
+            };
+            let nodes = node.list();
+            let Some(node) = nodes.first() else { break };
+            let sent = async {
+                let base = match known.take() {
+                    Some(known) => known,
+                    None => Known::of(&mirror::ensure(&client, &pod, node).await?),
+                };
+                Ok::<_, minato_api::kube::Error>(
+                    match send_now(&client, &base.id, &base.status, &news.status).await? {
+                        Sent::Same => Some(base),
+                        Sent::Changed(pod) => Some(Known::of(&pod)),
+                        Sent::Gone => None,
+                    },
+                )
+            };
+            match sent.await {
+                Ok(now) => {
+                    known = now;
+                    pause = RETRY.0;
+                    break;
+                }
+                Err(error) => {
+                    let name = PodId::of(&pod).long();
+                    tracing::warn!(
+                        pod = name,
+                        error = &error as &dyn std::error::Error,
+                        "mirroring a static pod failed"
+                    );
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+}
+
+/// What became of a status.
+pub(crate) enum Sent {
+    /// It is there already.
+    Same,
+    /// The pod as the server has it now.
+    Changed(Box<Pod>),
+    /// The pod is gone, or another one has its name.
+    Gone,
+}
+
+/// Sends what differs from `base`.
 pub(crate) async fn send_now(
     client: &Client,
     id: &PodId,
     base: &PodStatus,
     status: &PodStatus,
-) -> Result<Option<PodStatus>, minato_api::kube::Error> {
+) -> Result<Sent, minato_api::kube::Error> {
     let Some(patch) = patch(base, status) else {
-        return Ok(Some(base.clone()));
+        return Ok(Sent::Same);
     };
     let patch = json!({"metadata": {"uid": id.uid}, "status": patch});
     let api: Api<Pod> = Api::namespaced(client.clone(), &id.namespace);
@@ -95,8 +219,8 @@ pub(crate) async fn send_now(
         .patch_status(&id.name, &PatchParams::default(), &Patch::Strategic(&patch))
         .await
     {
-        Ok(pod) => Ok(Some(pod.status.unwrap_or_default())),
-        Err(error) if matches!(api_code(&error), Some(404 | 409)) => Ok(None),
+        Ok(pod) => Ok(Sent::Changed(Box::new(pod))),
+        Err(error) if matches!(api_code(&error), Some(404 | 409)) => Ok(Sent::Gone),
         Err(error) => Err(error),
     }
 }
@@ -198,4 +322,41 @@ fn changed_conditions(old: &Value, new: &Value) -> Vec<Value> {
         changed.push(condition);
     }
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(value: Value) -> PodStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn condition(type_: &str, value: &str, since: &str) -> Value {
+        json!({"type": type_, "status": value, "lastTransitionTime": since})
+    }
+
+    #[test]
+    fn only_what_differs_is_sent() {
+        let base = status(
+            json!({"phase": "Pending", "qosClass": "Burstable", "message": "old", "podIPs": [{"ip": "10.0.0.1"}],
+            "conditions": [condition("Ready", "False", "2026-01-01T00:00:00Z"), condition("Other", "True", "2026-01-01T00:00:00Z")]}),
+        );
+        assert_eq!(patch(&base, &base), None);
+        let new = status(json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.2"}],
+            "conditions": [condition("Ready", "True", "2026-01-02T00:00:00Z")]}));
+        let expected = json!({
+            "phase": "Running", "message": null,
+            "podIPs": [{"ip": "10.0.0.2"}, {"$patch": "delete", "ip": "10.0.0.1"}],
+            "conditions": [condition("Ready", "True", "2026-01-02T00:00:00Z")],
+        });
+        assert_eq!(patch(&base, &new), Some(expected));
+    }
+
+    #[test]
+    fn a_condition_that_holds_keeps_its_time() {
+        let base = status(json!({"conditions": [condition("Ready", "True", "2026-01-01T00:00:00Z")]}));
+        let later = status(json!({"conditions": [condition("Ready", "True", "2026-01-05T00:00:00Z")]}));
+        assert_eq!(patch(&base, &later), None);
+    }
 }

@@ -13,7 +13,8 @@ use super::execute::container_spec;
 use super::{Desired, Worker};
 use crate::context::Context;
 use crate::pods::{PodId, Role, container, effective_grace, keys};
-use crate::status::{confirm_deletion, send_now};
+use crate::static_pods;
+use crate::status::{confirm_deletion, remove_mirror, send_now};
 use crate::view::{ContainerView, PodView};
 use crate::{hooks, volumes};
 
@@ -53,13 +54,25 @@ impl Worker {
             }
         };
         self.finished = true;
+        // What follows is said once, in order.
+        self.status.stop().await;
         let pod = self.desired.borrow().pod.clone();
         let status = self.status_now(&pod, &view);
         let base = pod.status.clone().unwrap_or_default();
         self.persist(Report::Status(Box::new((base, status)))).await;
         self.remove_all(&view).await;
-        self.persist(Report::Gone).await;
-        self.context.objects.release(&self.id.uid);
+        if static_pods::is_static(&pod) {
+            if let Err(error) = remove_mirror(&self.context.client, &pod).await {
+                tracing::warn!(
+                    pod = self.id.long(),
+                    error = &error as &dyn std::error::Error,
+                    "removing a mirror pod failed"
+                );
+            }
+        } else {
+            self.persist(Report::Gone).await;
+        }
+        self.context.objects.forget(&self.id.uid);
         self.context.images.forget(&self.id.uid);
         self.workers.remove(&self.id.uid);
         tracing::info!(pod = self.id.long(), "the pod has ended");

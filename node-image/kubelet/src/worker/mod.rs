@@ -31,6 +31,7 @@ use crate::context::Context;
 use crate::fields::Place;
 use crate::pods::{PodId, is_mirror, is_terminal};
 use crate::probes::Probes;
+use crate::static_pods;
 use crate::status::{Outcome, Situation, StatusSender, compute};
 use crate::view::{Ended, PodView};
 use crate::volumes::{self, Tokens, Volumes};
@@ -60,6 +61,8 @@ impl Desired {
 struct Handle {
     desired: watch::Sender<Desired>,
     wake: Arc<Notify>,
+    /// Of a static pod: its mirror may be gone.
+    mirror: Arc<Notify>,
 }
 
 /// All workers. Cheap to clone.
@@ -67,6 +70,8 @@ struct Handle {
 pub(crate) struct Workers {
     context: Arc<Context>,
     handles: Arc<Mutex<HashMap<String, Handle>>>,
+    /// Counts workers that ended.
+    removals: watch::Sender<u64>,
 }
 
 impl Workers {
@@ -74,35 +79,64 @@ impl Workers {
         Self {
             context,
             handles: Arc::default(),
+            removals: watch::Sender::new(0),
         }
     }
 
     /// Takes a change of the API's pods in. Quick.
     pub(crate) fn on_change(&self, change: &Change<Pod>) {
         let pod = change.object().clone();
+        let gone = matches!(change, Change::Deleted(_));
         if is_mirror(&pod) {
+            if gone {
+                self.mirror_gone(&pod);
+            }
             return;
         }
-        let gone = matches!(change, Change::Deleted(_));
-        let id = PodId::of(&pod);
-        let desired = Desired { pod, gone };
+        self.put(Desired { pod, gone });
+    }
+
+    fn mirror_gone(&self, mirror: &Pod) {
+        let shown = |pod: &Pod| {
+            static_pods::is_static(pod)
+                && pod.metadata.name == mirror.metadata.name
+                && pod.metadata.namespace == mirror.metadata.namespace
+        };
+        let handles = self.handles.lock();
+        for handle in handles.values().filter(|handle| shown(&handle.desired.borrow().pod)) {
+            handle.mirror.notify_one();
+        }
+    }
+
+    /// Says what is wanted of a pod. Quick.
+    pub(crate) fn put(&self, desired: Desired) {
+        let id = PodId::of(&desired.pod);
         let mut handles = self.handles.lock();
         if let Some(handle) = handles.get(&id.uid) {
             handle.desired.send_replace(desired);
             return;
         }
-        if gone {
+        if desired.gone {
             return;
         }
         let (sender, receiver) = watch::channel(desired);
-        let wake = Arc::new(Notify::new());
         let handle = Handle {
             desired: sender,
-            wake: wake.clone(),
+            wake: Arc::new(Notify::new()),
+            mirror: Arc::new(Notify::new()),
         };
-        handles.insert(id.uid.clone(), handle);
-        let worker = Worker::new(self.clone(), id, receiver, wake);
+        let worker = Worker::new(self.clone(), id.clone(), receiver, &handle);
+        handles.insert(id.uid, handle);
         self.context.tasks.spawn("pod", worker.run());
+    }
+
+    /// Waits until the pod has no worker.
+    pub(crate) async fn until_removed(&self, uid: &str) {
+        let mut removals = self.removals.subscribe();
+        while self.has(uid) {
+            // The sender lives in `self`.
+            let _ = removals.changed().await;
+        }
     }
 
     /// Something happened to that pod in the runtime.
@@ -138,6 +172,7 @@ impl Workers {
 
     fn remove(&self, uid: &str) {
         self.handles.lock().remove(uid);
+        self.removals.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
@@ -148,7 +183,7 @@ struct Worker {
     id: PodId,
     desired: watch::Receiver<Desired>,
     wake: Arc<Notify>,
-    objects: watch::Receiver<u64>,
+    objects: Arc<Notify>,
     memory: Memory,
     probes: Probes,
     tokens: Tokens,
@@ -166,18 +201,24 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(workers: Workers, id: PodId, desired: watch::Receiver<Desired>, wake: Arc<Notify>) -> Self {
+    fn new(workers: Workers, id: PodId, desired: watch::Receiver<Desired>, handle: &Handle) -> Self {
         let context = workers.context.clone();
         let pod = desired.borrow().pod.clone();
+        let client = context.client.clone();
+        let status = if static_pods::is_static(&pod) {
+            StatusSender::start_mirror(client, pod.clone(), context.node.clone(), handle.mirror.clone())
+        } else {
+            StatusSender::start(client, &pod)
+        };
         Self {
-            objects: context.objects.changes(),
-            status: StatusSender::start(context.client.clone(), &pod),
+            objects: context.objects.changes_for(&id.uid),
+            status,
+            wake: handle.wake.clone(),
             finished: is_terminal(&pod),
             workers,
             context,
             id,
             desired,
-            wake,
             memory: Memory::default(),
             probes: Probes::default(),
             tokens: Tokens::default(),
@@ -216,11 +257,7 @@ impl Worker {
         tokio::select! {
             _ = self.desired.changed() => {}
             () = self.wake.notified() => {}
-            changed = self.objects.changed() => {
-                if changed.is_ok() {
-                    self.memory.objects_changed(Timestamp::now());
-                }
-            }
+            () = self.objects.notified() => self.memory.objects_changed(Timestamp::now()),
             () = tokio::time::sleep(until) => {}
         }
     }
@@ -326,8 +363,8 @@ impl Worker {
         self.admitted = true;
     }
 
-    fn publish(&self, pod: &Pod, view: &PodView) {
-        self.status.set(self.status_now(pod, view));
+    fn publish(&self, pod: &Arc<Pod>, view: &PodView) {
+        self.status.set(self.status_now(pod, view), pod);
     }
 
     fn status_now(&self, pod: &Pod, view: &PodView) -> minato_api::k8s::core::v1::PodStatus {

@@ -103,9 +103,11 @@ impl Cluster {
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.local",
+            "staticPodPath": self.files().join("manifests"),
             "containerRuntimeEndpoint": format!("unix://{}", TestNode::SOCKET),
             "authentication": {"x509": {"clientCAFile": self.files().join("ca.crt")}},
         });
+        std::fs::create_dir(self.files().join("manifests")).unwrap();
         std::fs::write(self.files().join("kubelet.json"), config.to_string()).unwrap();
     }
 
@@ -118,6 +120,7 @@ impl Cluster {
         let at = |name: &str| self.files().join(name).display().to_string();
         let mut command = self.node.command(env!("CARGO_BIN_EXE_kubelet"));
         command
+            .arg("--tunnel")
             .args([
                 "--config",
                 &at("kubelet.json"),
@@ -161,6 +164,24 @@ impl Cluster {
             (ready.status == "True").then_some(())
         })
         .await;
+    }
+
+    /// The real kubectl's output.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = tokio::process::Command::new("kubectl");
+        command
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig())
+            .arg("--cache-dir")
+            .arg(self.directory.path().join("kubectl-cache"))
+            .args(arguments)
+            .stdin(Stdio::null());
+        let output = tokio::time::timeout(LIMIT, command.output())
+            .await
+            .expect("kubectl ends")
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
     }
 
     pub(crate) async fn create<K>(&self, namespace: &str, object: Value) -> K

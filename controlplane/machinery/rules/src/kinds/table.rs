@@ -2,7 +2,11 @@
 //!
 //! Facts of the API reference: <https://kubernetes.io/docs/reference/kubernetes-api/>.
 
-use super::Behaviour;
+use std::sync::Arc;
+
+use super::plain::{Plain, Review};
+use super::{apps, core};
+use crate::resource::{Strategy, Verb};
 
 /// One kind. Empty strings and slices where there is nothing to say.
 pub(super) struct Row {
@@ -13,111 +17,174 @@ pub(super) struct Row {
     pub(super) short: &'static [&'static str],
     pub(super) categories: &'static [&'static str],
     pub(super) namespaced: bool,
+    pub(super) verbs: &'static [Verb],
     pub(super) subresources: &'static [&'static str],
-    /// Package of the definition, such as `io.k8s.api.core.v1`.
+    /// Package of the definition without its version, such as `io.k8s.api.core`.
     pub(super) package: &'static str,
-    pub(super) behaviour: Behaviour,
+    /// Group and version in which objects are stored, when other than these.
+    pub(super) stored: Option<(&'static str, &'static str)>,
+    pub(super) strategy: Make,
 }
 
-const CLUSTER: bool = false;
-const NAMESPACED: bool = true;
-const NONE: &[&str] = &[];
-const STATUS: &[&str] = &["status"];
-const ALL: &[&str] = &["all"];
+type Make = fn() -> Arc<dyn Strategy>;
+type Names = &'static [&'static str];
 
-type Short = &'static [&'static str];
+fn of<S: Strategy + Default>() -> Arc<dyn Strategy> {
+    Arc::new(<S as Default>::default())
+}
 
-#[expect(clippy::too_many_arguments, reason = "one argument a column of the table")]
-const fn row(
-    group: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    short: Short,
-    categories: Short,
-    namespaced: bool,
-    subresources: Short,
-    package: &'static str,
-    behaviour: Behaviour,
-) -> Row {
-    Row {
-        group,
-        version: "v1",
-        kind,
-        plural,
-        short,
-        categories,
-        namespaced,
-        subresources,
-        package,
-        behaviour,
+const NONE: Names = &[];
+const STATUS: Names = &["status"];
+const SCALED: Names = &["scale", "status"];
+const ALL: Names = &["all"];
+const EXTENSIONS: Names = &["api-extensions"];
+const POD_PARTS: Names = &[
+    "attach",
+    "binding",
+    "ephemeralcontainers",
+    "eviction",
+    "exec",
+    "log",
+    "portforward",
+    "proxy",
+    "resize",
+    "status",
+];
+
+/// Group and package of the definitions.
+#[derive(Clone, Copy)]
+struct Group(&'static str, &'static str);
+
+const CORE: Group = Group("", "io.k8s.api.core");
+const APPS: Group = Group("apps", "io.k8s.api.apps");
+const AUTHENTICATION: Group = Group("authentication.k8s.io", "io.k8s.api.authentication");
+const AUTHORIZATION: Group = Group("authorization.k8s.io", "io.k8s.api.authorization");
+const AUTOSCALING: Group = Group("autoscaling", "io.k8s.api.autoscaling");
+const BATCH: Group = Group("batch", "io.k8s.api.batch");
+const CERTIFICATES: Group = Group("certificates.k8s.io", "io.k8s.api.certificates");
+const COORDINATION: Group = Group("coordination.k8s.io", "io.k8s.api.coordination");
+const DISCOVERY: Group = Group("discovery.k8s.io", "io.k8s.api.discovery");
+const EVENTS: Group = Group("events.k8s.io", "io.k8s.api.events");
+const APIEXTENSIONS: Group = Group(
+    "apiextensions.k8s.io",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+);
+const NETWORKING: Group = Group("networking.k8s.io", "io.k8s.api.networking");
+const NODE: Group = Group("node.k8s.io", "io.k8s.api.node");
+const POLICY: Group = Group("policy", "io.k8s.api.policy");
+const RBAC: Group = Group("rbac.authorization.k8s.io", "io.k8s.api.rbac");
+const SCHEDULING: Group = Group("scheduling.k8s.io", "io.k8s.api.scheduling");
+const STORAGE: Group = Group("storage.k8s.io", "io.k8s.api.storage");
+
+impl Group {
+    const fn namespaced(self, kind: &'static str, plural: &'static str, strategy: Make) -> Row {
+        Row {
+            group: self.0,
+            version: "v1",
+            kind,
+            plural,
+            short: NONE,
+            categories: NONE,
+            namespaced: true,
+            verbs: Verb::ALL,
+            subresources: NONE,
+            package: self.1,
+            stored: None,
+            strategy,
+        }
+    }
+    const fn cluster(self, kind: &'static str, plural: &'static str, strategy: Make) -> Row {
+        Row {
+            namespaced: false,
+            ..self.namespaced(kind, plural, strategy)
+        }
     }
 }
 
-const CORE: &str = "io.k8s.api.core.v1";
-const APPS: &str = "io.k8s.api.apps.v1";
-const BATCH: &str = "io.k8s.api.batch.v1";
-const RBAC: &str = "io.k8s.api.rbac.v1";
-const STORAGE: &str = "io.k8s.api.storage.v1";
-const NETWORKING: &str = "io.k8s.api.networking.v1";
-const AUTHENTICATION: &str = "io.k8s.api.authentication.v1";
-const AUTHORIZATION: &str = "io.k8s.api.authorization.v1";
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-const STORAGE_GROUP: &str = "storage.k8s.io";
-const NETWORKING_GROUP: &str = "networking.k8s.io";
-const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
-const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
-
-use Behaviour as B;
+impl Row {
+    const fn short(self, short: Names) -> Self {
+        Self { short, ..self }
+    }
+    const fn categories(self, categories: Names) -> Self {
+        Self { categories, ..self }
+    }
+    const fn in_all(self) -> Self {
+        self.categories(ALL)
+    }
+    const fn with(self, subresources: Names) -> Self {
+        Self { subresources, ..self }
+    }
+    const fn verbs(self, verbs: &'static [Verb]) -> Self {
+        Self { verbs, ..self }
+    }
+    const fn version(self, version: &'static str) -> Self {
+        Self { version, ..self }
+    }
+    const fn stored(self, group: &'static str, version: &'static str) -> Self {
+        Self {
+            stored: Some((group, version)),
+            ..self
+        }
+    }
+    const fn created_only(self) -> Self {
+        self.verbs(Verb::CREATE_ONLY)
+    }
+}
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
-    row("", "Binding", "bindings", NONE, NONE, NAMESPACED, NONE, CORE, B::Review),
-    row("", "ConfigMap", "configmaps", &["cm"], NONE, NAMESPACED, NONE, CORE, B::ConfigMap),
-    row("", "Endpoints", "endpoints", &["ep"], NONE, NAMESPACED, NONE, CORE, B::Plain),
-    row("", "Event", "events", &["ev"], NONE, NAMESPACED, NONE, CORE, B::Event),
-    row("", "LimitRange", "limitranges", &["limits"], NONE, NAMESPACED, NONE, CORE, B::Plain),
-    row("", "Namespace", "namespaces", &["ns"], NONE, CLUSTER, &["finalize", "status"], CORE, B::Namespace),
-    row("", "Node", "nodes", &["no"], NONE, CLUSTER, &["proxy", "status"], CORE, B::Plain),
-    row("", "PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"], NONE, NAMESPACED, STATUS, CORE, B::Plain),
-    row("", "PersistentVolume", "persistentvolumes", &["pv"], NONE, CLUSTER, STATUS, CORE, B::Plain),
-    row("", "Pod", "pods", &["po"], ALL, NAMESPACED,
-        &["attach", "binding", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "resize", "status"], CORE, B::Pod),
-    row("", "PodTemplate", "podtemplates", NONE, NONE, NAMESPACED, NONE, CORE, B::Plain),
-    row("", "ReplicationController", "replicationcontrollers", &["rc"], ALL, NAMESPACED, &["scale", "status"], CORE, B::Plain),
-    row("", "ResourceQuota", "resourcequotas", &["quota"], NONE, NAMESPACED, STATUS, CORE, B::Plain),
-    row("", "Secret", "secrets", NONE, NONE, NAMESPACED, NONE, CORE, B::Secret),
-    row("", "ServiceAccount", "serviceaccounts", &["sa"], NONE, NAMESPACED, &["token"], CORE, B::Plain),
-    row("", "Service", "services", &["svc"], ALL, NAMESPACED, &["proxy", "status"], CORE, B::Service),
-    row("apps", "ControllerRevision", "controllerrevisions", NONE, NONE, NAMESPACED, NONE, APPS, B::Plain),
-    row("apps", "DaemonSet", "daemonsets", &["ds"], ALL, NAMESPACED, STATUS, APPS, B::Plain),
-    row("apps", "Deployment", "deployments", &["deploy"], ALL, NAMESPACED, &["scale", "status"], APPS, B::Plain),
-    row("apps", "ReplicaSet", "replicasets", &["rs"], ALL, NAMESPACED, &["scale", "status"], APPS, B::Plain),
-    row("apps", "StatefulSet", "statefulsets", &["sts"], ALL, NAMESPACED, &["scale", "status"], APPS, B::Plain),
-    row("batch", "CronJob", "cronjobs", &["cj"], ALL, NAMESPACED, STATUS, BATCH, B::Plain),
-    row("batch", "Job", "jobs", NONE, ALL, NAMESPACED, STATUS, BATCH, B::Plain),
-    row("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", &["csr"], NONE, CLUSTER,
-        &["approval", "status"], "io.k8s.api.certificates.v1", B::Plain),
-    row("coordination.k8s.io", "Lease", "leases", NONE, NONE, NAMESPACED, NONE, "io.k8s.api.coordination.v1", B::Lease),
-    row("discovery.k8s.io", "EndpointSlice", "endpointslices", NONE, NONE, NAMESPACED, NONE, "io.k8s.api.discovery.v1", B::Plain),
-    row(NETWORKING_GROUP, "Ingress", "ingresses", &["ing"], NONE, NAMESPACED, STATUS, NETWORKING, B::Plain),
-    row(NETWORKING_GROUP, "IngressClass", "ingressclasses", NONE, NONE, CLUSTER, NONE, NETWORKING, B::Plain),
-    row(NETWORKING_GROUP, "NetworkPolicy", "networkpolicies", &["netpol"], NONE, NAMESPACED, NONE, NETWORKING, B::Plain),
-    row("node.k8s.io", "RuntimeClass", "runtimeclasses", NONE, NONE, CLUSTER, NONE, "io.k8s.api.node.v1", B::Plain),
-    row("policy", "PodDisruptionBudget", "poddisruptionbudgets", &["pdb"], NONE, NAMESPACED, STATUS, "io.k8s.api.policy.v1", B::Plain),
-    row(RBAC_GROUP, "ClusterRoleBinding", "clusterrolebindings", NONE, NONE, CLUSTER, NONE, RBAC, B::Rbac),
-    row(RBAC_GROUP, "ClusterRole", "clusterroles", NONE, NONE, CLUSTER, NONE, RBAC, B::Rbac),
-    row(RBAC_GROUP, "RoleBinding", "rolebindings", NONE, NONE, NAMESPACED, NONE, RBAC, B::Rbac),
-    row(RBAC_GROUP, "Role", "roles", NONE, NONE, NAMESPACED, NONE, RBAC, B::Rbac),
-    row("scheduling.k8s.io", "PriorityClass", "priorityclasses", &["pc"], NONE, CLUSTER, NONE, "io.k8s.api.scheduling.v1", B::Plain),
-    row(STORAGE_GROUP, "CSIDriver", "csidrivers", NONE, NONE, CLUSTER, NONE, STORAGE, B::Plain),
-    row(STORAGE_GROUP, "CSINode", "csinodes", NONE, NONE, CLUSTER, NONE, STORAGE, B::Plain),
-    row(STORAGE_GROUP, "CSIStorageCapacity", "csistoragecapacities", NONE, NONE, NAMESPACED, NONE, STORAGE, B::Plain),
-    row(STORAGE_GROUP, "StorageClass", "storageclasses", &["sc"], NONE, CLUSTER, NONE, STORAGE, B::Plain),
-    row(STORAGE_GROUP, "VolumeAttachment", "volumeattachments", NONE, NONE, CLUSTER, STATUS, STORAGE, B::Plain),
-    row(AUTHENTICATION_GROUP, "SelfSubjectReview", "selfsubjectreviews", NONE, NONE, CLUSTER, NONE, AUTHENTICATION, B::Review),
-    row(AUTHENTICATION_GROUP, "TokenReview", "tokenreviews", NONE, NONE, CLUSTER, NONE, AUTHENTICATION, B::Review),
-    row(AUTHORIZATION_GROUP, "LocalSubjectAccessReview", "localsubjectaccessreviews", NONE, NONE, NAMESPACED, NONE, AUTHORIZATION, B::Review),
-    row(AUTHORIZATION_GROUP, "SelfSubjectAccessReview", "selfsubjectaccessreviews", NONE, NONE, CLUSTER, NONE, AUTHORIZATION, B::Review),
-    row(AUTHORIZATION_GROUP, "SelfSubjectRulesReview", "selfsubjectrulesreviews", NONE, NONE, CLUSTER, NONE, AUTHORIZATION, B::Review),
-    row(AUTHORIZATION_GROUP, "SubjectAccessReview", "subjectaccessreviews", NONE, NONE, CLUSTER, NONE, AUTHORIZATION, B::Review),
+    CORE.namespaced("Binding", "bindings", of::<Review>).created_only(),
+    CORE.cluster("ComponentStatus", "componentstatuses", of::<core::ComponentStatus>).short(&["cs"]).verbs(Verb::READ_ONLY),
+    CORE.namespaced("ConfigMap", "configmaps", of::<core::ConfigMap>).short(&["cm"]),
+    CORE.namespaced("Endpoints", "endpoints", of::<core::Endpoints>).short(&["ep"]),
+    CORE.namespaced("Event", "events", of::<core::Event>).short(&["ev"]),
+    CORE.namespaced("LimitRange", "limitranges", of::<core::LimitRange>).short(&["limits"]),
+    CORE.cluster("Namespace", "namespaces", of::<core::Namespace>).short(&["ns"]).with(&["finalize", "status"]).verbs(Verb::NO_COLLECTION),
+    CORE.cluster("Node", "nodes", of::<core::Node>).short(&["no"]).with(&["proxy", "status"]),
+    CORE.namespaced("PersistentVolumeClaim", "persistentvolumeclaims", of::<core::PersistentVolumeClaim>).short(&["pvc"]).with(STATUS),
+    CORE.cluster("PersistentVolume", "persistentvolumes", of::<core::PersistentVolume>).short(&["pv"]).with(STATUS),
+    CORE.namespaced("Pod", "pods", of::<core::Pod>).short(&["po"]).in_all().with(POD_PARTS),
+    CORE.namespaced("PodTemplate", "podtemplates", of::<core::PodTemplate>),
+    CORE.namespaced("ReplicationController", "replicationcontrollers", of::<core::ReplicationController>).short(&["rc"]).in_all().with(SCALED),
+    CORE.namespaced("ResourceQuota", "resourcequotas", of::<core::ResourceQuota>).short(&["quota"]).with(STATUS),
+    CORE.namespaced("Secret", "secrets", of::<core::Secret>),
+    CORE.namespaced("ServiceAccount", "serviceaccounts", of::<core::ServiceAccount>).short(&["sa"]).with(&["token"]),
+    CORE.namespaced("Service", "services", of::<core::Service>).short(&["svc"]).in_all().with(&["proxy", "status"]),
+    APPS.namespaced("ControllerRevision", "controllerrevisions", of::<apps::ControllerRevision>),
+    APPS.namespaced("DaemonSet", "daemonsets", of::<apps::DaemonSet>).short(&["ds"]).in_all().with(STATUS),
+    APPS.namespaced("Deployment", "deployments", of::<apps::Deployment>).short(&["deploy"]).in_all().with(SCALED),
+    APPS.namespaced("ReplicaSet", "replicasets", of::<apps::ReplicaSet>).short(&["rs"]).in_all().with(SCALED),
+    APPS.namespaced("StatefulSet", "statefulsets", of::<apps::StatefulSet>).short(&["sts"]).in_all().with(SCALED),
+    AUTOSCALING.namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers", of::<Plain>).version("v2").short(&["hpa"]).in_all().with(STATUS),
+    BATCH.namespaced("CronJob", "cronjobs", of::<Plain>).short(&["cj"]).in_all().with(STATUS),
+    BATCH.namespaced("Job", "jobs", of::<Plain>).in_all().with(STATUS),
+    CERTIFICATES.cluster("CertificateSigningRequest", "certificatesigningrequests", of::<Plain>).short(&["csr"]).with(&["approval", "status"]),
+    COORDINATION.namespaced("Lease", "leases", of::<Plain>),
+    DISCOVERY.namespaced("EndpointSlice", "endpointslices", of::<Plain>),
+    EVENTS.namespaced("Event", "events", of::<core::Event>).short(&["ev"]).stored("", "v1"),
+    NETWORKING.namespaced("Ingress", "ingresses", of::<Plain>).short(&["ing"]).with(STATUS),
+    NETWORKING.cluster("IngressClass", "ingressclasses", of::<Plain>),
+    NETWORKING.cluster("IPAddress", "ipaddresses", of::<Plain>).short(&["ip"]),
+    NETWORKING.namespaced("NetworkPolicy", "networkpolicies", of::<Plain>).short(&["netpol"]),
+    NETWORKING.cluster("ServiceCIDR", "servicecidrs", of::<Plain>).with(STATUS),
+    NODE.cluster("RuntimeClass", "runtimeclasses", of::<Plain>),
+    POLICY.namespaced("PodDisruptionBudget", "poddisruptionbudgets", of::<Plain>).short(&["pdb"]).with(STATUS),
+    RBAC.cluster("ClusterRoleBinding", "clusterrolebindings", of::<Plain>),
+    RBAC.cluster("ClusterRole", "clusterroles", of::<Plain>),
+    RBAC.namespaced("RoleBinding", "rolebindings", of::<Plain>),
+    RBAC.namespaced("Role", "roles", of::<Plain>),
+    SCHEDULING.cluster("PriorityClass", "priorityclasses", of::<Plain>).short(&["pc"]),
+    STORAGE.cluster("CSIDriver", "csidrivers", of::<Plain>),
+    STORAGE.cluster("CSINode", "csinodes", of::<Plain>),
+    STORAGE.namespaced("CSIStorageCapacity", "csistoragecapacities", of::<Plain>),
+    STORAGE.cluster("StorageClass", "storageclasses", of::<Plain>).short(&["sc"]),
+    STORAGE.cluster("VolumeAttachment", "volumeattachments", of::<Plain>).with(STATUS),
+    STORAGE.cluster("VolumeAttributesClass", "volumeattributesclasses", of::<Plain>).short(&["vac"]),
+    AUTHENTICATION.cluster("SelfSubjectReview", "selfsubjectreviews", of::<Review>).created_only(),
+    AUTHENTICATION.cluster("TokenReview", "tokenreviews", of::<Review>).created_only(),
+    AUTHORIZATION.namespaced("LocalSubjectAccessReview", "localsubjectaccessreviews", of::<Review>).created_only(),
+    AUTHORIZATION.cluster("SelfSubjectAccessReview", "selfsubjectaccessreviews", of::<Review>).created_only(),
+    AUTHORIZATION.cluster("SelfSubjectRulesReview", "selfsubjectrulesreviews", of::<Review>).created_only(),
+    AUTHORIZATION.cluster("SubjectAccessReview", "subjectaccessreviews", of::<Review>).created_only(),
+    APIEXTENSIONS.cluster("CustomResourceDefinition", "customresourcedefinitions", of::<Plain>).short(&["crd", "crds"]).categories(EXTENSIONS).with(STATUS),
 ];

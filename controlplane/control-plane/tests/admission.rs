@@ -1,0 +1,80 @@
+//! What admission makes of what tenants send, by the real kubectl.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{kubectl, start, until_ok};
+use serde_json::{Value, json};
+
+fn pod(name: &str, extra: Value) -> Value {
+    let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
+    spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_get_accounts_tolerations_and_priorities() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    until_ok(&admin, &["get", "serviceaccount", "default"]).await;
+    let create = |object: Value| {
+        let admin = admin.clone();
+        async move { kubectl(&admin, &object.to_string(), &["create", "-o", "json", "-f", "-"]).await }
+    };
+
+    let (success, text) = create(pod("plain", json!({}))).await;
+    assert!(success, "{text}");
+    let made: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(made["spec"]["serviceAccountName"], "default");
+    let mount = &made["spec"]["containers"][0]["volumeMounts"][0];
+    assert_eq!(mount["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
+    assert_eq!(made["spec"]["volumes"][0]["name"], mount["name"]);
+    let sources = made["spec"]["volumes"][0]["projected"]["sources"].as_array().unwrap();
+    assert_eq!(sources[0]["serviceAccountToken"]["expirationSeconds"], 3607);
+    let tolerations: Vec<&str> = made["spec"]["tolerations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        tolerations,
+        ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    );
+    assert_eq!(
+        (&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]),
+        (&json!(0), &json!("PreemptLowerPriority"))
+    );
+
+    let (success, text) = create(pod(
+        "important",
+        json!({"priorityClassName": "system-cluster-critical"}),
+    ))
+    .await;
+    assert!(success, "{text}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&text).unwrap()["spec"]["priority"],
+        2_000_000_000
+    );
+
+    for (object, why) in [
+        (
+            pod("a", json!({"priorityClassName": "none"})),
+            "no PriorityClass with name none was found",
+        ),
+        (pod("a", json!({"priority": 7})), "must not be provided in pod spec"),
+        (
+            pod("a", json!({"serviceAccountName": "none"})),
+            "serviceaccount \"none\" not found",
+        ),
+    ] {
+        let (success, text) = create(object).await;
+        assert!(!success && text.contains("forbidden") && text.contains(why), "{text}");
+    }
+    let (success, text) = kubectl(&admin, "", &["create", "configmap", "x", "-n", "nowhere"]).await;
+    assert!(!success && text.contains("namespaces \"nowhere\" not found"), "{text}");
+    let (success, text) = kubectl(&admin, "", &["delete", "namespace", "kube-system"]).await;
+    assert!(!success && text.contains("this namespace may not be deleted"), "{text}");
+    plane.stop().await;
+}
