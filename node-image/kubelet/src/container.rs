@@ -7,7 +7,7 @@ use minato_api::k8s::core::v1::{Container, Pod, VolumeMount};
 use minato_cri::v1::security_profile::ProfileType;
 use minato_cri::v1::{
     Capability, ContainerConfig, ContainerMetadata, Image, ImageSpec, Int64Value, KeyValue, LinuxContainerConfig,
-    LinuxContainerSecurityContext, Mount, MountPropagation, SecurityProfile,
+    LinuxContainerSecurityContext, Mount, MountPropagation, NamespaceMode, NamespaceOption, SecurityProfile,
 };
 
 use crate::context::Context;
@@ -46,6 +46,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) volumes: &'a Volumes,
     pub(crate) hosts_file: &'a Path,
+    /// The runtime's id of a container whose processes this one shares.
+    pub(crate) target: Option<String>,
 }
 
 impl Parts<'_> {
@@ -240,7 +242,7 @@ impl Parts<'_> {
                 ..Capability::default()
             }),
             privileged,
-            namespace_options: Some(sandbox::namespaces(self.pod)),
+            namespace_options: Some(self.namespaces()),
             run_as_user: number(user.or_else(|| self.image.uid.as_ref().map(|uid| uid.value))),
             run_as_group: number(group),
             run_as_username: if user.is_none() && self.image.uid.is_none() {
@@ -259,10 +261,19 @@ impl Parts<'_> {
                     localhost_ref: String::new(),
                 }
             } else {
-                sandbox::seccomp(profile)
+                sandbox::seccomp(profile, &self.context.settings)
             }),
             ..LinuxContainerSecurityContext::default()
         })
+    }
+
+    fn namespaces(&self) -> NamespaceOption {
+        let mut namespaces = sandbox::namespaces(self.pod);
+        if let Some(target) = &self.target {
+            namespaces.pid = NamespaceMode::Target.into();
+            namespaces.target_id.clone_from(target);
+        }
+        namespaces
     }
 
     fn check_non_root(&self, user: Option<i64>) -> Result<(), String> {

@@ -120,6 +120,24 @@ pub(crate) fn container<'a>(pod: &'a Pod, name: &str) -> Option<(&'a Container, 
     containers(pod).find(|(c, _)| c.name == name)
 }
 
+/// Containers that were added to the running pod, to look into it: as others are, and with the name of the one whose
+/// processes each shall see.
+pub(crate) fn ephemeral(pod: &Pod) -> impl Iterator<Item = (Container, Option<&str>)> {
+    spec(pod).ephemeral_containers.iter().flatten().filter_map(|added| {
+        // It has the fields of a container, and one more.
+        let fields = serde_json::to_value(added).ok()?;
+        let container = serde_json::from_value(fields).ok()?;
+        let target = added.target_container_name.as_deref().filter(|name| !name.is_empty());
+        Some((container, target))
+    })
+}
+
+/// The container of that name, of any kind.
+pub(crate) fn any_container(pod: &Pod, name: &str) -> Option<Container> {
+    let known = container(pod, name).map(|(container, _)| container.clone());
+    known.or_else(|| ephemeral(pod).map(|(container, _)| container).find(|c| c.name == name))
+}
+
 /// Changes when the container must be made anew.
 pub(crate) fn container_hash(container: &Container) -> String {
     let mut hash = Sha256::new();
@@ -159,6 +177,7 @@ pub(crate) fn is_terminal(pod: &Pod) -> bool {
 /// Key of `spec.containers{name}` in events.
 pub(crate) fn field_path(pod: &Pod, name: &str) -> String {
     match container(pod, name) {
+        None if ephemeral(pod).any(|(c, _)| c.name == name) => format!("spec.ephemeralContainers{{{name}}}"),
         Some((_, Role::Main)) | None => format!("spec.containers{{{name}}}"),
         Some(_) => format!("spec.initContainers{{{name}}}"),
     }

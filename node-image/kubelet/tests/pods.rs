@@ -344,6 +344,31 @@ async fn a_web_pod_is_probed_forwarded_attached_and_copied_to() {
         ])
         .await;
     assert_eq!((good, text.as_str()), (true, "copied\n/tmp/started\n"));
+    // A container that is added sees the processes of its target.
+    let debug = [
+        "debug",
+        "web",
+        "-c",
+        "look",
+        "--target=c",
+        "--image",
+        minato_test_support::images::BUSYBOX,
+        "--",
+        "sh",
+        "-c",
+    ];
+    let (good, text) = cluster
+        .kubectl(&[&debug[..], &["ps | grep -c [h]ttpd; echo seen"]].concat())
+        .await;
+    assert!(good, "{text}");
+    let looked = cluster
+        .until_pod("web", "looked into", |pod| {
+            pod["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"].is_object()
+        })
+        .await;
+    assert!(ready(&looked));
+    let (good, text) = cluster.kubectl(&["logs", "web", "-c", "look"]).await;
+    assert!(good && text.ends_with("seen\n") && !text.starts_with('0'), "{text}");
     // Its page gone, it is neither ready nor alive.
     let (good, text) = cluster
         .kubectl(&["exec", "web", "-c", "c", "--", "rm", "/www/index.html"])

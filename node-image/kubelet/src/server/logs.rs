@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::routes::Query;
 use super::{Body, Server, answer};
 use crate::logs::{LogOptions, LogReader};
-use crate::pods::{PodId, container};
+use crate::pods::{PodId, any_container};
 use crate::view::{Ended, PodView, State};
 
 /// Chunks waiting for a slow client.
@@ -68,7 +68,7 @@ impl Server {
     ) -> Result<Response<Body>, Response<Body>> {
         let bad = |text: String| answer(StatusCode::BAD_REQUEST, text);
         let pod = self.find(namespace, name)?;
-        if container(&pod, of).is_none() {
+        if any_container(&pod, of).is_none() {
             return Err(answer(
                 StatusCode::NOT_FOUND,
                 format!("container \"{of}\" not found in pod \"{name}\""),

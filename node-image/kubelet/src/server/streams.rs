@@ -97,7 +97,7 @@ impl Server {
                 cri.exec(message).await
             }
             StreamKind::Attach => {
-                let spec = crate::pods::container(&pod, container.unwrap_or_default()).map(|(spec, _)| spec);
+                let spec = crate::pods::any_container(&pod, container.unwrap_or_default());
                 let tty = spec.is_some_and(|spec| spec.tty == Some(true));
                 let message = AttachRequest {
                     container_id: id,

@@ -11,7 +11,7 @@ use minato_api::k8s::core::v1::{
 };
 use minato_api::meta_v1::Time;
 
-use crate::pods::{PodId, RestartPolicy, Role, containers, is_host_network, restart_policy, spec};
+use crate::pods::{PodId, RestartPolicy, Role, containers, ephemeral, is_host_network, restart_policy, spec};
 use crate::probes::Health;
 use crate::view::{ContainerView, PodView, State};
 use crate::worker::Memory;
@@ -83,6 +83,7 @@ impl Situation<'_> {
             .init_container_statuses
             .iter()
             .chain(&status.container_statuses)
+            .chain(&status.ephemeral_container_statuses)
             .flatten();
         all.find(|status| status.name == name)
     }
@@ -377,6 +378,9 @@ pub(crate) fn compute(situation: &Situation<'_>) -> PodStatus {
         .iter()
         .map(|container| situation.container(container, Role::Main, done))
         .collect();
+    let added: Vec<ContainerStatus> = ephemeral(pod)
+        .map(|(container, _)| situation.container(&container, Role::Main, true))
+        .collect();
     let phase = match old.phase.as_deref() {
         // An end is an end.
         Some("Succeeded") => "Succeeded",
@@ -394,6 +398,7 @@ pub(crate) fn compute(situation: &Situation<'_>) -> PodStatus {
         conditions: Some(conditions(situation, phase, &init, &main)),
         container_statuses: Some(main),
         init_container_statuses: has_init.then(|| init.into_iter().map(|(status, _)| status).collect()),
+        ephemeral_container_statuses: (!added.is_empty()).then_some(added),
         host_ip: host.first().cloned(),
         host_ips: (!host.is_empty()).then(|| host.into_iter().map(|ip| HostIP { ip }).collect()),
         message: situation.outcome.map(|o| o.message.clone()).or(old.message),

@@ -246,6 +246,7 @@ pub(crate) async fn confirm_deletion(client: &Client, id: &PodId) -> Result<(), 
 /// Fields that the kubelet owns.
 const OURS: &[&str] = &[
     "containerStatuses",
+    "ephemeralContainerStatuses",
     "hostIP",
     "hostIPs",
     "initContainerStatuses",

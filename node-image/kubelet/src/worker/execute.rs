@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use minato_api::k8s::core::v1::{Container, Pod};
+use minato_api::k8s::node::v1::RuntimeClass;
+use minato_api::kube::Api;
 use minato_runtime::EventKind;
 
 use super::Worker;
 use super::plan::{Cause, SANDBOX, Step};
+use crate::client::api_message;
 use crate::container::Parts;
 use crate::pods::{self, PodId, container, spec_grace};
 use crate::view::{ContainerView, PodView, State};
@@ -98,7 +101,7 @@ impl Worker {
 
     async fn create_sandbox(&mut self, pod: &Arc<Pod>, attempt: u32) {
         let config = sandbox::config(&self.context, pod, attempt);
-        let handler = match self.runtime_handler(pod) {
+        let handler = match self.runtime_handler(pod).await {
             Ok(handler) => handler,
             Err(message) => return self.no_sandbox(pod, &message),
         };
@@ -117,10 +120,19 @@ impl Worker {
     }
 
     /// The runtime's handler for the pod's class; the default one for none.
-    fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
-        match pods::spec(pod).runtime_class_name.as_deref() {
-            None | Some("") => Ok(String::new()),
-            Some(class) => Err(format!("runtime class {class:?} is not supported by this node")),
+    async fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
+        let Some(class) = pods::spec(pod)
+            .runtime_class_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+        else {
+            return Ok(String::new());
+        };
+        let api: Api<RuntimeClass> = Api::all(self.context.client.clone());
+        match api.get_opt(class).await {
+            Ok(Some(found)) => Ok(found.handler),
+            Ok(None) => Err(format!("RuntimeClass.node.k8s.io \"{class}\" not found")),
+            Err(error) => Err(api_message(&error)),
         }
     }
 
@@ -156,7 +168,7 @@ impl Worker {
     }
 
     async fn start(&mut self, pod: &Arc<Pod>, view: &PodView, name: &str, restart_count: u32) {
-        let Some(spec) = container_spec(pod, name).cloned() else {
+        let Some(spec) = pods::any_container(pod, name) else {
             return;
         };
         let again = view.container(name).is_some();
@@ -238,6 +250,7 @@ impl Worker {
             environment,
             volumes: &volumes,
             hosts_file: &hosts,
+            target: target_of(pod, view, name).map_err(|e| failed("CreateContainerConfigError", e))?,
         };
         let config = config.build().map_err(|e| failed("CreateContainerConfigError", e))?;
         let logs = PathBuf::from(&sandbox_config.log_directory);
@@ -336,6 +349,18 @@ impl Worker {
         let link = log_link(&self.id, &container.name, &container.id);
         let _ = std::fs::remove_file(self.context.settings.container_logs_dir.join(link));
     }
+}
+
+/// The runtime's id of the container whose processes an added one shall see.
+fn target_of(pod: &Pod, view: &PodView, name: &str) -> Result<Option<String>, String> {
+    let added = pods::ephemeral(pod).find(|(container, _)| container.name == name);
+    let Some(target) = added.and_then(|(_, target)| target) else {
+        return Ok(None);
+    };
+    let running = view.container(target).filter(|c| c.state == State::Running);
+    running
+        .map(|c| Some(c.id.clone()))
+        .ok_or_else(|| format!("the target container {target:?} does not run"))
 }
 
 pub(super) fn container_spec<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use minato_api::k8s::core::v1::{Container, Pod};
 
 use super::memory::Memory;
-use crate::pods::{RestartPolicy, Role, container_hash, containers, is_host_network, restart_policy, spec};
+use crate::pods::{RestartPolicy, Role, container_hash, containers, ephemeral, is_host_network, restart_policy, spec};
 use crate::probes::Health;
 use crate::view::{ContainerView, PodView, SandboxView, State};
 
@@ -94,13 +94,26 @@ pub(crate) fn plan(inputs: &Inputs<'_>) -> Plan {
     let mut plan = Plan::default();
     match plan_init(inputs, sandbox, &mut plan) {
         Init::Failed => Plan::finished(),
-        Init::Waiting => plan,
+        Init::Waiting => {
+            plan_ephemeral(inputs, &mut plan);
+            plan
+        }
         Init::Done => {
             plan_main(inputs, sandbox, &mut plan);
             if plan.steps.is_empty() && plan.wake.is_none() && all_ended(inputs) {
                 return Plan::finished();
             }
+            plan_ephemeral(inputs, &mut plan);
             plan
+        }
+    }
+}
+
+/// Containers that were added run once.
+fn plan_ephemeral(inputs: &Inputs<'_>, plan: &mut Plan) {
+    for (container, _) in ephemeral(inputs.pod) {
+        if inputs.view.container(&container.name).is_none() {
+            start(inputs, &container, None, plan);
         }
     }
 }
