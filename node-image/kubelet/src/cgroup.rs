@@ -208,3 +208,73 @@ fn remove_tree(path: &Path) -> std::io::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: PodBounds = PodBounds {
+        shares: 1024,
+        quota: Some(50_000),
+        memory: Some(1 << 20),
+    };
+
+    /// A stand-in for the kernel's files, which are there as soon as a group is.
+    fn group(mount: &Path, group: &str, files: &[&str]) -> PathBuf {
+        let path = mount.join(group);
+        std::fs::create_dir_all(&path).unwrap();
+        for file in files {
+            std::fs::write(path.join(file), "").unwrap();
+        }
+        path
+    }
+
+    fn cgroups(mount: &Path, unified: bool) -> Cgroups {
+        Cgroups {
+            mount: mount.to_owned(),
+            unified,
+            root: "node".to_owned(),
+            pids: Some(100),
+        }
+    }
+
+    #[test]
+    fn the_second_version_has_weights_and_one_hierarchy() {
+        let mount = tempfile::tempdir().unwrap();
+        let files = ["cpu.weight", "cpu.max", "memory.max", "pids.max"];
+        let path = group(mount.path(), "node/kubepods/burstable/podu", &files);
+        cgroups(mount.path(), true)
+            .ensure(Qos::Burstable, "u", &BOUNDS)
+            .unwrap();
+        let read = |file: &str| std::fs::read_to_string(path.join(file)).unwrap();
+        // 1 + (1024 - 2) * 9999 / 262142
+        assert_eq!(files.map(read), ["39", "50000 100000", "1048576", "100"]);
+        let enabled = std::fs::read_to_string(mount.path().join("node/kubepods/cgroup.subtree_control")).unwrap();
+        assert!(enabled.starts_with('+'), "{enabled}");
+    }
+
+    #[test]
+    fn the_first_version_has_a_hierarchy_for_each_controller() {
+        let mount = tempfile::tempdir().unwrap();
+        for controller in ["cpu", "memory", "unified"] {
+            group(mount.path(), controller, &["cgroup.procs"]);
+        }
+        let cpu = group(
+            mount.path(),
+            "cpu/node/kubepods/podu",
+            &["cpu.shares", "cpu.cfs_quota_us"],
+        );
+        let memory = group(mount.path(), "memory/node/kubepods/podu", &["memory.limit_in_bytes"]);
+        let cgroups = cgroups(mount.path(), false);
+        cgroups.ensure(Qos::Guaranteed, "u", &BOUNDS).unwrap();
+        assert_eq!(std::fs::read_to_string(cpu.join("cpu.shares")).unwrap(), "1024");
+        assert_eq!(std::fs::read_to_string(cpu.join("cpu.cfs_quota_us")).unwrap(), "50000");
+        assert_eq!(
+            std::fs::read_to_string(memory.join("memory.limit_in_bytes")).unwrap(),
+            "1048576"
+        );
+        assert!(!mount.path().join("unified/node").exists());
+        assert_eq!(cgroups.pods(), ["u"]);
+        assert_eq!(cgroups.parent(Qos::BestEffort, "u"), "/node/kubepods/besteffort/podu");
+    }
+}

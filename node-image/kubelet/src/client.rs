@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -11,6 +12,12 @@ use minato_api::kube::config::{KubeConfigOptions, Kubeconfig};
 use minato_api::kube::{Client, Config};
 use tokio::sync::watch;
 use tower::Service;
+
+/// A server that does not take a connection in this time is not there.
+const CONNECT: Duration = Duration::from_secs(10);
+/// A connection on which nothing came for so long is dead: watches have a bookmark each minute. Without this, a network
+/// that swallows everything would leave the node with what it last knew for minutes after it came back.
+const SILENCE: Duration = Duration::from_secs(100);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +62,10 @@ pub(crate) struct Connection {
 
 /// The way to the server of a kubeconfig file, with its credentials.
 pub(crate) async fn connection_of(path: &Path) -> Result<Connection, ClientError> {
-    let config = read_kubeconfig(path).await?;
+    let mut config = read_kubeconfig(path).await?;
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
     let failed = |source| ClientError::Client {
         path: path.display().to_string(),
         source: Box::new(source),

@@ -261,7 +261,7 @@ impl Parts<'_> {
                     localhost_ref: String::new(),
                 }
             } else {
-                sandbox::seccomp(profile)
+                sandbox::seccomp(profile, &self.context.settings)
             }),
             ..LinuxContainerSecurityContext::default()
         })

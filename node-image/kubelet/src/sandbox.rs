@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::network;
 use crate::pods::{PodId, containers, is_host_network, spec};
 use crate::resources::qos;
+use crate::settings::Settings;
 
 /// Which namespaces the pod shares with what.
 pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
@@ -38,14 +39,15 @@ pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
 }
 
 /// A seccomp profile as the runtime takes it; unconfined where none is named.
-pub(crate) fn seccomp(profile: Option<&SeccompProfile>) -> SecurityProfile {
+pub(crate) fn seccomp(profile: Option<&SeccompProfile>, settings: &Settings) -> SecurityProfile {
     let (kind, localhost_ref) = match profile.map(|profile| profile.type_.as_str()) {
         Some("RuntimeDefault") => (ProfileType::RuntimeDefault, String::new()),
         Some("Localhost") => {
             let name = profile
                 .and_then(|profile| profile.localhost_profile.clone())
                 .unwrap_or_default();
-            (ProfileType::Localhost, format!("/var/lib/kubelet/seccomp/{name}"))
+            let path = settings.root_dir.join("seccomp").join(name);
+            (ProfileType::Localhost, path.display().to_string())
         }
         _ => (ProfileType::Unconfined, String::new()),
     };

@@ -22,17 +22,22 @@ pub(super) async fn keep(client: Client, settings: Arc<Settings>, node: Node) {
     let mut known: Option<Lease> = None;
     let mut failures = 0_u32;
     loop {
-        match renew(&api, &settings, &node, known.take()).await {
-            Ok(lease) => {
+        let renewed = renew(&api, &settings, &node, known.take());
+        match tokio::time::timeout(period, renewed).await {
+            Ok(Ok(lease)) => {
                 known = Some(lease);
                 failures = 0;
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 failures = failures.saturating_add(1);
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "renewing the node's lease failed"
                 );
+            }
+            Err(_) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!("renewing the node's lease took too long");
             }
         }
         // A failed renewal is repeated soon: the lease must not run out for one lost answer.

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use minato_api::k8s::core::v1::{Container, Pod};
+use minato_api::k8s::node::v1::RuntimeClass;
+use minato_api::kube::Api;
 use minato_runtime::EventKind;
 
 use super::Worker;
 use super::plan::{Cause, SANDBOX, Step};
+use crate::client::api_message;
 use crate::container::Parts;
 use crate::pods::{self, PodId, container, spec_grace};
 use crate::view::{ContainerView, PodView, State};
@@ -98,7 +101,7 @@ impl Worker {
 
     async fn create_sandbox(&mut self, pod: &Arc<Pod>, attempt: u32) {
         let config = sandbox::config(&self.context, pod, attempt);
-        let handler = match self.runtime_handler(pod) {
+        let handler = match self.runtime_handler(pod).await {
             Ok(handler) => handler,
             Err(message) => return self.no_sandbox(pod, &message),
         };
@@ -117,10 +120,19 @@ impl Worker {
     }
 
     /// The runtime's handler for the pod's class; the default one for none.
-    fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
-        match pods::spec(pod).runtime_class_name.as_deref() {
-            None | Some("") => Ok(String::new()),
-            Some(class) => Err(format!("runtime class {class:?} is not supported by this node")),
+    async fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
+        let Some(class) = pods::spec(pod)
+            .runtime_class_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+        else {
+            return Ok(String::new());
+        };
+        let api: Api<RuntimeClass> = Api::all(self.context.client.clone());
+        match api.get_opt(class).await {
+            Ok(Some(found)) => Ok(found.handler),
+            Ok(None) => Err(format!("RuntimeClass.node.k8s.io \"{class}\" not found")),
+            Err(error) => Err(api_message(&error)),
         }
     }
 
