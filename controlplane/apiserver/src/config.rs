@@ -9,6 +9,7 @@ use minato_admission::AdmissionPlugin;
 use minato_auth::{Authenticator, Authorizer, TokenIssuer};
 use minato_rules::ResourceInfo;
 use minato_schema::SchemaRef;
+use minato_storage::cache::CacheOptions;
 use minato_streams::{Egress, NodeListener};
 use serde_json::Value;
 
@@ -31,6 +32,8 @@ pub struct ApiServerConfig {
     pub min_watch_timeout: Duration,
     /// How long a stopping server waits for running requests.
     pub drain_timeout: Duration,
+    /// Bounds of what is kept of the past for watches and lists.
+    pub watch_cache: CacheOptions,
     /// Allocation of Service addresses and ports, and what the `kubernetes` Service points at. `None` for a server
     /// that has no workloads (the management plane): then Services get no addresses.
     pub services: Option<ServiceConfig>,
@@ -46,6 +49,7 @@ impl Default for ApiServerConfig {
             max_writes_inflight: 200,
             min_watch_timeout: Duration::from_secs(1800),
             drain_timeout: Duration::from_secs(10),
+            watch_cache: CacheOptions::default(),
             services: None,
         }
     }

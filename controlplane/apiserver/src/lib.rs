@@ -20,6 +20,7 @@ mod discovery;
 mod endpoints;
 mod filters;
 mod health;
+mod list_body;
 mod metrics;
 mod negotiate;
 mod openapi;

@@ -12,7 +12,7 @@ use crate::request::ApiRequest;
 use crate::response::{self, Response};
 
 /// Encodings of whole objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Encoding {
     Json,
     Yaml,
@@ -38,27 +38,52 @@ impl Encoding {
 /// # Errors
 /// 406 when there is none.
 pub(crate) fn accepted(request: &ApiRequest) -> Result<Vec<Encoding>, ApiError> {
-    let values: Vec<&str> = request
-        .headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|v| v.to_str().ok())
-        .collect();
-    let found = parse(&values.join(","));
+    let found = parse(&accept(request), false);
     if found.is_empty() {
         return Err(not_acceptable());
     }
     Ok(found)
 }
 
-fn not_acceptable() -> ApiError {
+/// Like [`accepted`], for watches: these have no YAML, and clients may say `stream=watch`.
+///
+/// # Errors
+/// 406 when there is none.
+pub(crate) fn accepted_stream(request: &ApiRequest) -> Result<Vec<Encoding>, ApiError> {
+    let mut found = parse(&accept(request), true);
+    found.retain(|encoding| *encoding != Encoding::Yaml);
+    if found.is_empty() {
+        return Err(not_acceptable());
+    }
+    Ok(found)
+}
+
+fn accept(request: &ApiRequest) -> String {
+    let values = request.headers.get_all(header::ACCEPT).iter();
+    let values: Vec<&str> = values.filter_map(|v| v.to_str().ok()).collect();
+    values.join(",")
+}
+
+/// Whether a client takes gzip.
+pub(crate) fn accepts_gzip(request: &ApiRequest) -> bool {
+    let values = request.headers.get_all(header::ACCEPT_ENCODING).iter();
+    let mut codings = values.filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
+    codings.any(|coding| {
+        let (name, parameter) = coding.split_once(';').unwrap_or((coding, ""));
+        let quality = parameter.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
+        name.trim().eq_ignore_ascii_case("gzip") && quality.is_ok_and(|q| q > 0.0)
+    })
+}
+
+/// 406.
+pub(crate) fn not_acceptable() -> ApiError {
     ApiError::new(
         ErrorKind::NotAcceptable,
         format!("only the following media types are accepted: application/json, application/yaml, {PROTOBUF}"),
     )
 }
 
-fn parse(accept: &str) -> Vec<Encoding> {
+fn parse(accept: &str, streams: bool) -> Vec<Encoding> {
     if accept.trim().is_empty() {
         return vec![Encoding::Json];
     }
@@ -72,6 +97,7 @@ fn parse(accept: &str) -> Vec<Encoding> {
         for (key, value) in parts.filter_map(|p| p.split_once('=')) {
             match key.trim() {
                 "q" => quality = value.trim().parse().unwrap_or(1.0),
+                "stream" if streams => {}
                 "as" | "stream" => plain = false,
                 _ => {}
             }
@@ -132,22 +158,25 @@ mod tests {
 
     #[test]
     fn quality_and_order_decide() {
-        assert_eq!(parse(""), [Encoding::Json]);
-        assert_eq!(parse("*/*"), [Encoding::Json]);
+        assert_eq!(parse("", false), [Encoding::Json]);
+        assert_eq!(parse("*/*", false), [Encoding::Json]);
         assert_eq!(
-            parse("application/vnd.kubernetes.protobuf,application/json"),
+            parse("application/vnd.kubernetes.protobuf,application/json", false),
             [Encoding::Protobuf, Encoding::Json]
         );
         assert_eq!(
-            parse("application/json;q=0.5, application/yaml"),
+            parse("application/json;q=0.5, application/yaml", false),
             [Encoding::Yaml, Encoding::Json]
         );
         assert_eq!(
-            parse("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+            parse("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", false),
             [Encoding::Json]
         );
-        assert_eq!(parse("application/json;as=Table;v=v1;g=meta.k8s.io"), [Encoding::Json]);
-        assert_eq!(parse("text/html"), []);
-        assert_eq!(parse("application/json;q=0"), []);
+        assert_eq!(
+            parse("application/json;as=Table;v=v1;g=meta.k8s.io", false),
+            [Encoding::Json]
+        );
+        assert_eq!(parse("text/html", false), []);
+        assert_eq!(parse("application/json;q=0", false), []);
     }
 }

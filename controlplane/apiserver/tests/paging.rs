@@ -11,6 +11,7 @@ use http::{Method, StatusCode};
 use minato_apiserver::ApiServer;
 use minato_meta::{ContinueToken, Revision};
 use minato_storage::Store;
+use minato_storage::cache::CacheOptions;
 use serde_json::{Value, json};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -160,14 +161,17 @@ async fn a_list_stays_as_it_was_while_others_write() {
 
 #[tokio::test]
 async fn an_expired_token_comes_with_one_to_go_on_with() {
-    let (server, store, _directory) = embedded();
+    let (server, store, _directory) = common::embedded_with(CacheOptions {
+        history_events: 1,
+        kept_snapshots: 0,
+        ..CacheOptions::default()
+    });
     ten(&server).await;
     let first = list(&server, &format!("{MAPS}?limit=4")).await;
     let token = first["metadata"]["continue"].as_str().unwrap();
     let newest = create(&server, "default", "m5x", "new").await;
     call(&server, Method::DELETE, &format!("{MAPS}/m6"), Value::Null).await;
-    // The past is forgotten by whatever may keep it.
-    common::forget(&server, &store, Revision(newest)).await;
+    store.compact(Revision(newest)).await.unwrap();
     let (code, status) = get(&server, &format!("{MAPS}?limit=4&continue={token}")).await;
     assert_eq!(
         (code, &status["reason"]),

@@ -184,7 +184,10 @@ async fn watches_stream_the_list_and_show_selector_edges() {
     );
     let text = ok(&plane, "", &["get", "--raw", &list]).await;
     let event = |t: &str, n: &str, k: &str| (t.to_owned(), n.to_owned(), k.to_owned());
-    assert_eq!(events(&text), [event("ADDED", "a", "1"), event("BOOKMARK", "", "")]);
+    // The bookmark that ends the list, and perhaps the one that comes before the end of a watch.
+    let mut all = events(&text);
+    all.dedup();
+    assert_eq!(all, [event("ADDED", "a", "1"), event("BOOKMARK", "", "")]);
     assert!(text.contains(r#""k8s.io/initial-events-end":"true""#), "{text}");
     // What follows the bookmark's revision: b enters the selection, a leaves it, with its last state inside.
     let bookmark: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();

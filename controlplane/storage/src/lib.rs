@@ -3,6 +3,7 @@
 //! Nothing above this crate knows which database is below it. Only the API server and the fleet (to create and drop a
 //! tenant's prefix) may link it. May depend on: machinery crates, tokio, the database clients.
 
+pub mod cache;
 mod embedded;
 pub mod key;
 pub mod object;

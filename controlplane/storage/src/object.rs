@@ -73,6 +73,26 @@ pub fn with_revision(stored: &[u8], revision: Revision) -> Bytes {
     out.freeze()
 }
 
+/// Bytes that [`with_revision`] made, with another revision.
+pub fn at_revision(json: &Bytes, revision: Revision) -> Bytes {
+    const HEAD: &[u8] = b"\"resourceVersion\":\"";
+    let metadata = json.windows(METADATA.len()).position(|w| w == METADATA);
+    let start = metadata.map(|at| at + METADATA.len());
+    let Some(start) = start
+        .filter(|at| json[*at..].starts_with(HEAD))
+        .map(|at| at + HEAD.len())
+    else {
+        return json.clone();
+    };
+    let digits = json[start..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let revision = revision.to_string();
+    let mut out = BytesMut::with_capacity(json.len() + revision.len());
+    out.extend_from_slice(&json[..start]);
+    out.extend_from_slice(revision.as_bytes());
+    out.extend_from_slice(&json[start + digits..]);
+    out.freeze()
+}
+
 /// The stored bytes as a tree with `metadata.resourceVersion` set.
 ///
 /// # Errors
@@ -110,6 +130,11 @@ mod tests {
         assert_eq!(parsed["metadata"]["resourceVersion"], "12");
         assert_eq!(parsed["data"], object["data"]);
         assert_eq!(parsed, decode(&stored, Revision(12)).unwrap());
+        assert_eq!(
+            at_revision(&with, Revision(1234)),
+            with_revision(&stored, Revision(1234))
+        );
+        assert_eq!(at_revision(&stored, Revision(1234)), stored);
     }
 
     #[test]

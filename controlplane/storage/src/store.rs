@@ -197,6 +197,8 @@ pub struct LastChange {
     pub changed: Revision,
     /// The present revision; never less than `changed`.
     pub revision: Revision,
+    /// Whether watches of the prefix come to `changed` by themselves, or have to be asked for progress.
+    pub exact: bool,
 }
 
 /// A running watch. It ends after an `Err`; dropping it cancels the watch.
@@ -251,6 +253,7 @@ pub trait Store: Send + Sync + 'static {
         Ok(LastChange {
             changed: revision,
             revision,
+            exact: false,
         })
     }
 

@@ -7,7 +7,7 @@
 //!      sandbox, container, env, fields, network, volumes, images, probes, hooks, cgroup, resources
 //!  pleg (what runs) wakes workers                             server: auth, logs, streams
 //! ```
-//! Start with `worker`. May depend on: machinery, runtime, pki, cri and the tunnel's agent end; nothing else of the control plane. It talks
+//! Start with `worker`. May depend on: machinery, runtime, streams, pki, cri and the tunnel's agent end; nothing else of the control plane. It talks
 //! to the control plane through the Kubernetes API alone.
 
 mod certificates;

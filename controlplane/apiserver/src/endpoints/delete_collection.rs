@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use http::StatusCode;
 use minato_meta::{ApiError, ErrorKind};
-use minato_storage::ListRequest;
+use minato_storage::cache::{Entry, ReadAt};
 use serde_json::{Value, json};
 
 use super::options::DeleteOptions;
@@ -31,26 +31,13 @@ pub(crate) async fn delete_collection(
 ) -> Result<Response, ApiError> {
     let options = DeleteOptions::from_request(&mut request).await?;
     let selector = Selection::from_query(&request.query, &target.resource)?;
+    let resource = server.cache.resource(&target.resource.storage);
+    let snapshot = resource.snapshot(ReadAt::Newest).await.map_err(store_error)?;
+    let revision = snapshot.revision();
     let prefix = list::prefix(&target);
-    let page = server
-        .store
-        .list(ListRequest {
-            prefix,
-            ..ListRequest::default()
-        })
-        .await
-        .map_err(store_error)?;
-    let revision = page.revision;
-    let mut found = Vec::new();
-    for kv in &page.items {
-        let object = minato_storage::object::decode(&kv.value, kv.mod_revision).map_err(ApiError::internal)?;
-        if selector.matches(&object, &target.resource) {
-            found.push(object);
-        }
-    }
-    let mut deletes: Vec<BoxFuture<'_, Result<Option<Value>, ApiError>>> = Vec::with_capacity(found.len());
-    for object in found {
-        deletes.push(delete_one(server, &target, &request, &options, object).boxed());
+    let mut deletes: Vec<BoxFuture<'_, Result<Option<Value>, ApiError>>> = Vec::new();
+    for entry in list::selected(&snapshot, &target, &prefix, "", &selector) {
+        deletes.push(delete_one(server, &target, &request, &options, entry.clone()).boxed());
     }
     let items: Vec<Option<Value>> = futures::stream::iter(deletes)
         .buffered(CONCURRENCY)
@@ -75,15 +62,12 @@ async fn delete_one(
     target: &Target,
     request: &ApiRequest,
     options: &DeleteOptions,
-    object: Value,
+    entry: Arc<Entry>,
 ) -> Result<Option<Value>, ApiError> {
-    let namespace = target
-        .resource
-        .namespaced
-        .then(|| super::metadata::text(&object, "namespace").to_owned());
+    let namespace = target.resource.namespaced.then(|| entry.namespace().to_owned());
     let one = Target {
         namespace,
-        name: super::metadata::text(&object, "name").to_owned(),
+        name: entry.name().to_owned(),
         ..target.clone()
     };
     match delete::delete_object(server, &one, &request.user, &request.warnings, options).await {

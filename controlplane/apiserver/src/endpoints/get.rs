@@ -1,29 +1,31 @@
-//! GET of one object.
+//! GET of one object, from the watch cache.
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use minato_meta::ApiError;
 
-use super::list_options::{self, At};
-use super::transaction::{self, Outcome, store_error};
-use super::{Target, create};
+use super::list::read_error;
+use super::view::View;
+use super::{Target, list_options};
 use crate::request::ApiRequest;
-use crate::response::Response;
+use crate::response::{self, Response};
 use crate::server::ApiServer;
 
 /// Reads an object.
 ///
 /// # Errors
-/// 404 when it is absent.
+/// 404 when it is absent, 504 for a revision that is not reached.
 pub(crate) async fn get(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
-    if let At::NotOlderThan(asked) = list_options::at_revision(&request.query)? {
-        let current = server.store.revision().await.map_err(store_error)?;
-        if asked > current {
-            return Err(ApiError::too_large_revision(asked, current));
-        }
-    }
-    let stored = transaction::read(server, &target)
-        .await?
-        .ok_or_else(|| target.not_found())?;
-    create::respond(server, &request, &target, Outcome::Kept(stored))
+    let view = View::new(server, &request, &target.resource)?;
+    let at = list_options::at_revision(&request.query)?;
+    let resource = server.cache.resource(&target.resource.storage);
+    let key = format!("{}{}", super::list::prefix(&target), target.name);
+    let entry = resource.get(&key, at).await.map_err(|error| read_error(error, at))?;
+    let entry = entry.ok_or_else(|| target.not_found())?;
+    Ok(response::with_type(
+        StatusCode::OK,
+        view.media_type(),
+        view.object(&entry)?,
+    ))
 }

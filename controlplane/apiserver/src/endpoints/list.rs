@@ -1,148 +1,142 @@
-//! LIST of a collection.
+//! LIST of a collection, from the watch cache.
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
 use minato_meta::{ApiError, ContinueToken, Revision};
-use minato_storage::{ListPage, ListRequest, StoreError};
-use serde_json::{Value, json};
+use minato_storage::StoreError;
+use minato_storage::cache::{Entry, ReadAt, Resource, Snapshot};
 
 use super::Target;
-use super::list_options::{At, ListOptions};
+use super::list_options::ListOptions;
 use super::selection::Selection;
 use super::transaction::store_error;
+use super::view::{ListHead, View};
+use crate::negotiate;
 use crate::request::ApiRequest;
-use crate::response::{self, Response};
+use crate::response::Response;
 use crate::server::ApiServer;
 
-/// Objects that a page of a selection looks at in one go.
-const STRIDE: usize = 500;
+/// Bodies larger than this are compressed for clients that take that; upstream's figure.
+const COMPRESS: u64 = 128 * 1024;
 
 /// Lists objects.
 ///
 /// # Errors
 /// 400 and 422 for bad selectors and options, 410 for a revision that is forgotten, 504 for one that is not reached.
 pub(crate) async fn list(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
+    let view = View::new(server, &request, &target.resource)?;
     let selection = Selection::from_query(&request.query, &target.resource)?;
     let options = ListOptions::from_query(&request.query)?;
-    let page = Lister {
-        server,
-        target: &target,
-        prefix: prefix(&target),
+    let resource = server.cache.resource(&target.resource.storage);
+    let snapshot = snapshot(&resource, &options).await?;
+    let page = page(&snapshot, &target, &selection, &options);
+    if page.next.is_some() {
+        resource.keep(&snapshot);
     }
-    .page(&selection, &options)
-    .await?;
-    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
-    if let Some(token) = page.next {
-        metadata["continue"] = Value::from(token.encode());
+    let head = ListHead {
+        revision: snapshot.revision(),
+        token: page.next.map(|token| token.encode()),
+        remaining: page.remaining,
+    };
+    let mut body = view.list(&head, &page.entries)?;
+    let compress = body.length() > COMPRESS && negotiate::accepts_gzip(&request);
+    if compress {
+        body = body.compressed();
     }
-    if let Some(remaining) = page.remaining {
-        metadata["remainingItemCount"] = Value::from(remaining);
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = StatusCode::OK;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, view.media_type());
+    if compress {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
-    let list = json!({
-        "kind": target.resource.list_kind,
-        "apiVersion": target.resource.gvk.group_version().to_string(),
-        "metadata": metadata,
-        "items": page.items,
-    });
-    response::json(StatusCode::OK, &list)
+    Ok(response)
 }
 
-/// Prefix of a collection's keys.
+/// What the keys of a collection begin with, below their resource.
 pub(crate) fn prefix(target: &Target) -> String {
-    match &target.namespace {
-        Some(namespace) => minato_storage::key::namespace_prefix(&target.resource.storage, namespace),
-        None => minato_storage::key::resource_prefix(&target.resource.storage),
+    let namespace = target.namespace.as_ref();
+    namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default()
+}
+
+async fn snapshot(resource: &Arc<Resource>, options: &ListOptions) -> Result<Snapshot, ApiError> {
+    resource.snapshot(options.at).await.map_err(|error| match error {
+        StoreError::Compacted { .. } => expired(options),
+        error => read_error(error, options.at),
+    })
+}
+
+/// A failed read as the client gets it.
+pub(crate) fn read_error(error: StoreError, at: ReadAt) -> ApiError {
+    match (error, at) {
+        (StoreError::Future { current }, ReadAt::NotOlderThan(asked) | ReadAt::Exact(asked)) => {
+            ApiError::too_large_revision(asked, current)
+        }
+        (error, _) => store_error(error),
     }
 }
 
 struct Page {
-    items: Vec<Value>,
-    revision: Revision,
+    entries: Vec<Arc<Entry>>,
     next: Option<ContinueToken>,
     remaining: Option<u64>,
 }
 
-struct Lister<'a> {
-    server: &'a ApiServer,
-    target: &'a Target,
-    prefix: String,
+/// The objects of a collection that a selection takes, in order.
+pub(crate) fn selected<'s>(
+    snapshot: &'s Snapshot,
+    target: &'s Target,
+    prefix: &'s str,
+    start: &str,
+    selection: &'s Selection,
+) -> Box<dyn Iterator<Item = &'s Arc<Entry>> + 's> {
+    // One object by name: no need to look at the others.
+    if let Some(name) = selection.name()
+        && target.namespace.is_some() == target.resource.namespaced
+    {
+        let found = snapshot.get(&format!("{prefix}{name}"));
+        let start = format!("{prefix}{start}");
+        let found = found.filter(move |entry| **entry.key() >= *start);
+        return Box::new(
+            found
+                .into_iter()
+                .filter(|entry| selection.selects(entry, &target.resource)),
+        );
+    }
+    let range = snapshot.range(prefix, start);
+    if selection.is_everything() {
+        return Box::new(range);
+    }
+    Box::new(range.filter(|entry| selection.selects(entry, &target.resource)))
 }
 
-impl Lister<'_> {
-    async fn page(&self, selection: &Selection, options: &ListOptions) -> Result<Page, ApiError> {
-        let mut revision = match options.at {
-            At::Exact(revision) => Some(revision),
-            _ => None,
+fn page(snapshot: &Snapshot, target: &Target, selection: &Selection, options: &ListOptions) -> Page {
+    let prefix = prefix(target);
+    let start = options.start.as_deref().unwrap_or_default();
+    let mut found = selected(snapshot, target, &prefix, start, selection);
+    let most = if options.limit == 0 { usize::MAX } else { options.limit };
+    let entries: Vec<Arc<Entry>> = found.by_ref().take(most).cloned().collect();
+    let mut rest = found.peekable();
+    if options.limit == 0 || rest.peek().is_none() {
+        return Page {
+            entries,
+            next: None,
+            remaining: None,
         };
-        // A token names the first key that counts, which is the one after a key that was seen.
-        let start = options.start.as_deref().map(|start| start.trim_end_matches('\0'));
-        let mut after = start.map(|start| format!("{}{start}", self.prefix));
-        let mut items = Vec::new();
-        loop {
-            let limit = match (options.limit, selection.is_everything()) {
-                (limit, true) => limit,
-                (0, false) => 0,
-                (limit, false) => limit.max(STRIDE),
-            };
-            let page = self.fetch(after.take(), limit, revision, options).await?;
-            if let At::NotOlderThan(asked) = options.at
-                && asked > page.revision
-            {
-                return Err(ApiError::too_large_revision(asked, page.revision));
-            }
-            revision = Some(page.revision);
-            for (at, kv) in page.items.iter().enumerate() {
-                let mut object = minato_storage::object::decode(&kv.value, kv.mod_revision)
-                    .map_err(|e| store_error(StoreError::Corrupt(e.to_string())))?;
-                if !selection.matches(&object, &self.target.resource) {
-                    continue;
-                }
-                super::version::from_storage(&self.target.resource, &mut object);
-                items.push(object);
-                let more = page.more || at + 1 < page.items.len();
-                if options.limit > 0 && items.len() == options.limit && more {
-                    return Ok(Page {
-                        items,
-                        revision: page.revision,
-                        next: Some(ContinueToken {
-                            revision: Some(page.revision),
-                            start: format!("{}\0", &kv.key[self.prefix.len()..]),
-                        }),
-                        remaining: selection.is_everything().then_some(page.remaining),
-                    });
-                }
-            }
-            if !page.more {
-                return Ok(Page {
-                    items,
-                    revision: page.revision,
-                    next: None,
-                    remaining: None,
-                });
-            }
-            after = page.items.last().map(|kv| kv.key.clone());
-        }
     }
-
-    async fn fetch(
-        &self,
-        start_after: Option<String>,
-        limit: usize,
-        revision: Option<Revision>,
-        options: &ListOptions,
-    ) -> Result<ListPage, ApiError> {
-        let request = ListRequest {
-            prefix: self.prefix.clone(),
-            start_after,
-            limit,
-            revision,
-        };
-        self.server.store.list(request).await.map_err(|error| match error {
-            StoreError::Compacted { .. } => expired(options),
-            StoreError::Future { current } => ApiError::too_large_revision(revision.unwrap_or_default(), current),
-            error => store_error(error),
-        })
+    let last = entries.last().map(|entry| &entry.key()[prefix.len()..]);
+    let next = last.map(|last| ContinueToken {
+        revision: Some(snapshot.revision()),
+        start: format!("{last}\0"),
+    });
+    Page {
+        next,
+        entries,
+        // Clients are told what they can rely on: not what a selection would leave.
+        remaining: selection.is_everything().then(|| rest.count() as u64),
     }
 }
 
@@ -163,4 +157,9 @@ fn expired(options: &ListOptions) -> ApiError {
             .encode(),
         ),
     }
+}
+
+/// 410 for a watch from a revision that is forgotten.
+pub(crate) fn too_old(revision: Revision) -> ApiError {
+    ApiError::expired(format!("too old resource version: {revision}"))
 }

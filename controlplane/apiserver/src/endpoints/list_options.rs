@@ -3,26 +3,14 @@
 //! Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list>.
 
 use minato_meta::{ApiError, ContinueToken, FieldError, FieldErrorClass, FieldErrors, GroupKind, Revision};
+use minato_storage::cache::ReadAt;
 
 use crate::request::Query;
-
-/// Which state a read shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum At {
-    /// The newest, linearizable.
-    Newest,
-    /// Whatever is at hand.
-    Any,
-    /// At least this new.
-    NotOlderThan(Revision),
-    /// This one.
-    Exact(Revision),
-}
 
 /// Options of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListOptions {
-    pub(crate) at: At,
+    pub(crate) at: ReadAt,
     /// Most items of the answer; zero for all.
     pub(crate) limit: usize,
     /// First key that counts, relative to the collection, and whether the list goes on at the revision of a token.
@@ -67,11 +55,11 @@ pub(crate) fn parse_revision(text: &str) -> Result<Revision, ApiError> {
 ///
 /// # Errors
 /// 400 for anything but a decimal number.
-pub(crate) fn at_revision(query: &Query) -> Result<At, ApiError> {
+pub(crate) fn at_revision(query: &Query) -> Result<ReadAt, ApiError> {
     Ok(match query.get_non_empty("resourceVersion") {
-        None => At::Newest,
-        Some("0") => At::Any,
-        Some(text) => At::NotOlderThan(parse_revision(text)?),
+        None => ReadAt::Newest,
+        Some("0") => ReadAt::Any,
+        Some(text) => ReadAt::NotOlderThan(parse_revision(text)?),
     })
 }
 
@@ -114,14 +102,14 @@ impl ListOptions {
         }
         let at = match at_revision(query)? {
             // Without a match, a limit makes a revision exact: so it was before matches could be named.
-            At::NotOlderThan(revision) if matching == Some("Exact") || matching.is_none() && limit > 0 => {
-                At::Exact(revision)
+            ReadAt::NotOlderThan(revision) if matching == Some("Exact") || matching.is_none() && limit > 0 => {
+                ReadAt::Exact(revision)
             }
             at => at,
         };
         Ok(Self {
             at,
-            limit: if at == At::Any { 0 } else { limit },
+            limit: if at == ReadAt::Any { 0 } else { limit },
             start: None,
         })
     }
@@ -135,7 +123,7 @@ impl ListOptions {
         let token =
             ContinueToken::decode(token).map_err(|e| ApiError::bad_request(format!("invalid continue token: {e}")))?;
         Ok(Self {
-            at: token.revision.map_or(At::Newest, At::Exact),
+            at: token.revision.map_or(ReadAt::Newest, ReadAt::Exact),
             limit,
             start: Some(token.start),
         })
@@ -185,7 +173,7 @@ mod tests {
         ListOptions::from_query(&Query::parse(query)).map_err(|e| e.code())
     }
 
-    fn at(query: &str) -> (At, usize) {
+    fn at(query: &str) -> (ReadAt, usize) {
         let options = read(query).unwrap();
         assert_eq!(options.start, None);
         (options.at, options.limit)
@@ -193,20 +181,23 @@ mod tests {
 
     #[test]
     fn revision_match_and_limit_decide_what_is_shown() {
-        assert_eq!(at(""), (At::Newest, 0));
-        assert_eq!(at("limit=5"), (At::Newest, 5));
-        assert_eq!(at("limit=-5"), (At::Newest, 0));
-        assert_eq!(at("resourceVersion=0"), (At::Any, 0));
-        assert_eq!(at("resourceVersion=0&limit=5"), (At::Any, 0));
-        assert_eq!(at("resourceVersion=0&resourceVersionMatch=NotOlderThan"), (At::Any, 0));
-        assert_eq!(at("resourceVersion=7"), (At::NotOlderThan(Revision(7)), 0));
-        assert_eq!(at("resourceVersion=7&limit=5"), (At::Exact(Revision(7)), 5));
+        assert_eq!(at(""), (ReadAt::Newest, 0));
+        assert_eq!(at("limit=5"), (ReadAt::Newest, 5));
+        assert_eq!(at("limit=-5"), (ReadAt::Newest, 0));
+        assert_eq!(at("resourceVersion=0"), (ReadAt::Any, 0));
+        assert_eq!(at("resourceVersion=0&limit=5"), (ReadAt::Any, 0));
+        assert_eq!(
+            at("resourceVersion=0&resourceVersionMatch=NotOlderThan"),
+            (ReadAt::Any, 0)
+        );
+        assert_eq!(at("resourceVersion=7"), (ReadAt::NotOlderThan(Revision(7)), 0));
+        assert_eq!(at("resourceVersion=7&limit=5"), (ReadAt::Exact(Revision(7)), 5));
         assert_eq!(
             at("resourceVersion=7&resourceVersionMatch=Exact"),
-            (At::Exact(Revision(7)), 0)
+            (ReadAt::Exact(Revision(7)), 0)
         );
         let not_older = "resourceVersion=7&limit=5&resourceVersionMatch=NotOlderThan";
-        assert_eq!(at(not_older), (At::NotOlderThan(Revision(7)), 5));
+        assert_eq!(at(not_older), (ReadAt::NotOlderThan(Revision(7)), 5));
     }
 
     #[test]
@@ -231,9 +222,9 @@ mod tests {
             Err(422)
         );
         let options = read(&format!("continue={old}&limit=3")).unwrap();
-        assert_eq!((options.at, options.limit), (At::Exact(Revision(7)), 3));
+        assert_eq!((options.at, options.limit), (ReadAt::Exact(Revision(7)), 3));
         assert_eq!(options.start.as_deref(), Some("a/b\0"));
-        assert_eq!(read(&format!("continue={}", token(None))).unwrap().at, At::Newest);
+        assert_eq!(read(&format!("continue={}", token(None))).unwrap().at, ReadAt::Newest);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) mod selection;
 pub(crate) mod transaction;
 pub(crate) mod update;
 pub(crate) mod version;
+pub(crate) mod view;
 pub(crate) mod watch;
 
 use std::sync::Arc;

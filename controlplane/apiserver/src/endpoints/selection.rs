@@ -1,16 +1,25 @@
 //! Label and field selectors of a request, checked against what the kind lets one select by.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use minato_meta::{ApiError, FieldSelector, LabelSelector};
 use minato_rules::ResourceInfo;
+use minato_storage::cache::Entry;
 use serde_json::Value;
 
-use super::metadata;
 use crate::request::Query;
+
+const NAME: &str = "metadata.name";
+const NAMESPACE: &str = "metadata.namespace";
 
 /// Which objects of a collection are meant.
 pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
+    /// Whether fields are asked for that are not in the key.
+    reads_fields: bool,
+    /// Names the kind's field values among those that entries keep.
+    view: u64,
 }
 
 impl Selection {
@@ -25,13 +34,25 @@ impl Selection {
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
             .map_err(|e| bad("field", e.to_string()))?;
         let served = resource.strategy.field_labels();
+        let mut reads_fields = false;
         for term in fields.terms() {
             let label = term.field.as_str();
-            if !matches!(label, "metadata.name" | "metadata.namespace") && !served.contains(&label) {
+            if matches!(label, NAME | NAMESPACE) {
+                continue;
+            }
+            if !served.contains(&label) {
                 return Err(ApiError::bad_request(format!("field label not supported: {label}")));
             }
+            reads_fields = true;
         }
-        Ok(Self { labels, fields })
+        let mut hasher = DefaultHasher::new();
+        (&resource.gvr, served).hash(&mut hasher);
+        Ok(Self {
+            labels,
+            fields,
+            reads_fields,
+            view: hasher.finish(),
+        })
     }
 
     /// Whether every object is meant.
@@ -39,13 +60,36 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
+    /// The one name that objects must have, when the selectors say so.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.fields.required_value(NAME)
+    }
+
     /// Whether an object is meant.
-    pub(crate) fn matches(&self, object: &Value, resource: &ResourceInfo) -> bool {
-        self.labels.matches_object(object)
-            && self.fields.matches(|label| match label {
-                "metadata.name" => metadata::text(object, "name").to_owned(),
-                "metadata.namespace" => metadata::text(object, "namespace").to_owned(),
-                label => resource.strategy.field(object, label),
-            })
+    pub(crate) fn selects(&self, entry: &Entry, resource: &ResourceInfo) -> bool {
+        if !self.labels.is_everything() && !self.labels.matches(|key| entry.label(key)) {
+            return false;
+        }
+        if self.fields.is_everything() {
+            return true;
+        }
+        let served = resource.strategy.field_labels();
+        let compute = || -> Box<[String]> {
+            let object: Value = serde_json::from_slice(entry.json()).unwrap_or_default();
+            served
+                .iter()
+                .map(|label| resource.strategy.field(&object, label))
+                .collect()
+        };
+        let values = self.reads_fields.then(|| entry.fields(self.view, compute));
+        self.fields.matches(|label| match label {
+            NAME => entry.name().to_owned(),
+            NAMESPACE => entry.namespace().to_owned(),
+            label => {
+                let at = served.iter().position(|l| *l == label);
+                let value = at.and_then(|at| values.as_ref()?.get(at));
+                value.cloned().unwrap_or_default()
+            }
+        })
     }
 }

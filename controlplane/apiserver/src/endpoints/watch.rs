@@ -1,108 +1,80 @@
-//! WATCH of a collection, over the store's own watch.
+//! WATCH of a collection, from the watch cache.
 //!
-//! Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>. Each watcher has
-//! a store watch of its own; a cache that shares one per kind is to come between.
+//! Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>. A watch has no
+//! task and no queue: it is the body of its response, which reads the cache's history when the connection has room.
 
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{Stream, StreamExt};
-use http::{HeaderValue, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use http::{StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use minato_meta::{ApiError, Revision};
-use minato_rules::ResourceInfo;
-use minato_storage::{Event, EventKind, KeyValue, ListRequest, StoreError, WatchItem, WatchStream};
-use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use minato_storage::StoreError;
+use minato_storage::cache::{CacheEvent, ChangeKind, Entry, Lost, ReadAt, Resource, Snapshot, Watcher};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Target;
+use super::list::{prefix, read_error, selected, too_old};
+use super::list_options;
 use super::selection::Selection;
-use super::transaction::store_error;
+use super::view::View;
 use crate::request::ApiRequest;
-use crate::response::{Body, BoxError, Response};
+use crate::response::{self, BoxError, Response};
 use crate::server::ApiServer;
 
-/// Annotation of the bookmark that ends the initial events of a streaming list (KEP-3157).
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// Frames that may wait for a slow client; then reading from the store pauses.
-const QUEUE: usize = 64;
+/// Events that are taken from the history at once.
+const STRIDE: usize = 64;
+/// What is at hand is sent together, up to about this many bytes.
+const CHUNK: usize = 32 * 1024;
 
 /// What the client asked for.
 struct Options {
     bookmarks: bool,
     initial_events: Option<bool>,
-    since: Option<Revision>,
+    at: ReadAt,
     deadline: Instant,
 }
 
 /// Watches a collection.
 ///
 /// # Errors
-/// 400 for bad parameters, 410 for a compacted revision, the store's.
-pub(crate) async fn watch(
-    server: &Arc<ApiServer>,
-    request: ApiRequest,
-    mut target: Target,
-) -> Result<Response, ApiError> {
+/// 400 and 422 for bad parameters, 504 for a revision that is not reached, the store's. A revision that is forgotten is
+/// told by an event.
+pub(crate) async fn watch(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
+    let view = View::streaming(server, &request, &target.resource)?;
     let selection = Selection::from_query(&request.query, &target.resource)?;
     let options = options(server, &request)?;
-    let only = std::mem::take(&mut target.name);
-    let prefix = super::list::prefix(&target);
-    let initial = match (options.since, options.initial_events) {
-        (Some(_), None | Some(false)) => None,
-        _ => {
-            let list = ListRequest {
-                prefix: prefix.clone(),
-                ..ListRequest::default()
-            };
-            Some(server.store.list(list).await.map_err(store_error)?)
-        }
-    };
-    let after = match (&initial, options.since) {
-        (Some(page), _) => page.revision,
-        (None, since) => since.unwrap_or_default(),
-    };
-    let wants_initial = options.initial_events != Some(false);
-    let events = server.store.watch(&prefix, after).await.map_err(store_error)?;
-    let (send, receive) = mpsc::channel(QUEUE);
-    let watcher = Watcher {
-        resource: target.resource.clone(),
+    let resource = server.cache.resource(&target.resource.storage);
+    let media_type = view.stream_type();
+    let filter = Filter {
+        prefix: prefix(&target),
         selection,
-        only,
-        send,
-        bookmarks: options.bookmarks,
+        target,
     };
-    let stopped = server.stopped().clone();
-    tokio::spawn(async move {
-        let items = initial
-            .filter(|_| wants_initial)
-            .map(|page| page.items)
-            .unwrap_or_default();
-        let streaming = options.initial_events == Some(true);
-        let run = watcher.run(items, streaming, after, events);
-        // A watch ends by its deadline, with the server, or when the client has gone.
-        tokio::select! {
-            () = tokio::time::sleep_until(options.deadline) => {}
-            () = stopped.cancelled() => {}
-            _ = run => {}
+    let body = match begin(&resource, &options).await {
+        Ok(start) => {
+            let stop = Box::pin(server.stopped().clone().cancelled_owned());
+            let stream = Stream::new(start, filter, view, &options, stop);
+            let frames = futures::stream::unfold(stream, |mut stream| async {
+                let bytes = stream.next().await?;
+                Some((Ok::<_, BoxError>(Frame::data(bytes)), stream))
+            });
+            StreamBody::new(frames.boxed()).boxed_unsync()
         }
-    });
-    let mut response = Response::new(stream_body(receive));
+        Err(Refused::Forgotten(revision)) => response::full_body(view.error_frame(&too_old(revision))),
+        Err(Refused::Failed(error)) => return Err(error),
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CONTENT_TYPE, media_type);
     Ok(response)
-}
-
-fn stream_body(mut receive: mpsc::Receiver<Bytes>) -> Body {
-    let frames = futures::stream::poll_fn(move |context| receive.poll_recv(context));
-    let frames = frames.map(|bytes| Ok::<_, BoxError>(Frame::data(bytes)));
-    StreamBody::new(frames).boxed_unsync()
 }
 
 fn options(server: &ApiServer, request: &ApiRequest) -> Result<Options, ApiError> {
@@ -117,14 +89,10 @@ fn options(server: &ApiServer, request: &ApiRequest) -> Result<Options, ApiError
         ),
     };
     let bookmarks = query.is_true("allowWatchBookmarks");
-    super::list_options::check_watch(query, initial_events)?;
+    list_options::check_watch(query, initial_events)?;
     if initial_events == Some(true) && !bookmarks {
         return Err(bad("sendInitialEvents needs allowWatchBookmarks"));
     }
-    let since = match query.get_non_empty("resourceVersion") {
-        None | Some("0") => None,
-        Some(text) => Some(super::list_options::parse_revision(text)?),
-    };
     let seconds = match query.get_non_empty("timeoutSeconds") {
         None => None,
         Some(text) => Some(
@@ -141,114 +109,258 @@ fn options(server: &ApiServer, request: &ApiRequest) -> Result<Options, ApiError
     Ok(Options {
         bookmarks,
         initial_events,
-        since,
+        at: list_options::at_revision(query)?,
         deadline: Instant::now() + life,
     })
 }
 
-/// The client is gone.
-struct Gone;
-
-struct Watcher {
-    resource: Arc<ResourceInfo>,
-    selection: Selection,
-    /// Name of the one object watched; empty for the collection.
-    only: String,
-    send: mpsc::Sender<Bytes>,
-    bookmarks: bool,
+/// Where a watch begins.
+struct Start {
+    watcher: Watcher,
+    /// The state that is sent first.
+    initial: Option<Snapshot>,
 }
 
-impl Watcher {
-    async fn run(
-        self,
-        items: Vec<KeyValue>,
-        streaming: bool,
-        after: Revision,
-        mut events: WatchStream,
-    ) -> Result<(), Gone> {
-        for kv in &items {
-            if let Some(object) = self.selected(kv, kv.mod_revision) {
-                self.frame("ADDED", &object).await?;
+/// Why a watch does not begin.
+enum Refused {
+    Forgotten(Revision),
+    Failed(ApiError),
+}
+
+async fn begin(resource: &Arc<Resource>, options: &Options) -> Result<Start, Refused> {
+    let wants_initial = match (options.initial_events, options.at) {
+        (Some(wants), _) => wants,
+        // As it was before clients could say: without a revision, the state comes first.
+        (None, at) => matches!(at, ReadAt::Newest | ReadAt::Any),
+    };
+    let since = match options.at {
+        ReadAt::NotOlderThan(revision) if !wants_initial => Some(revision),
+        _ => None,
+    };
+    let refused = |error| match (error, options.at) {
+        (StoreError::Compacted { .. }, ReadAt::NotOlderThan(revision)) => Refused::Forgotten(revision),
+        (error, at) => Refused::Failed(read_error(error, at)),
+    };
+    if let Some(revision) = since {
+        let watcher = resource.watch(revision).await.map_err(refused)?;
+        return Ok(Start { watcher, initial: None });
+    }
+    let (snapshot, watcher) = resource.snapshot_and_watch(options.at).await.map_err(refused)?;
+    Ok(Start {
+        watcher,
+        initial: wants_initial.then_some(snapshot),
+    })
+}
+
+/// Which objects a watch is about.
+struct Filter {
+    target: Target,
+    /// Of keys below the resource: the namespace.
+    prefix: String,
+    selection: Selection,
+}
+
+impl Filter {
+    fn selects(&self, entry: &Entry) -> bool {
+        let name = &self.target.name;
+        entry.key().starts_with(&self.prefix)
+            && (name.is_empty() || entry.name() == name)
+            && (self.selection.is_everything() || self.selection.selects(entry, &self.target.resource))
+    }
+}
+
+/// A running watch.
+struct Stream {
+    filter: Filter,
+    view: View,
+    watcher: Watcher,
+    initial: std::vec::IntoIter<Arc<Entry>>,
+    /// The bookmark that ends the initial events is still to be sent.
+    initial_end: Option<Revision>,
+    pending: VecDeque<Arc<CacheEvent>>,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    timer: Pin<Box<Sleep>>,
+    stop: Pin<Box<WaitForCancellationFutureOwned>>,
+    over: bool,
+}
+
+impl Stream {
+    fn new(
+        start: Start,
+        filter: Filter,
+        view: View,
+        options: &Options,
+        stop: Pin<Box<WaitForCancellationFutureOwned>>,
+    ) -> Self {
+        let mut entries = Vec::new();
+        if let Some(snapshot) = &start.initial {
+            let found = selected(snapshot, &filter.target, &filter.prefix, "", &filter.selection);
+            entries.extend(found.filter(|entry| filter.selects(entry)).cloned());
+        }
+        let streaming = options.initial_events == Some(true);
+        let next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
+        Self {
+            initial: entries.into_iter(),
+            initial_end: start.initial.filter(|_| streaming).map(|snapshot| snapshot.revision()),
+            filter,
+            view,
+            watcher: start.watcher,
+            pending: VecDeque::new(),
+            bookmarks: options.bookmarks,
+            next_bookmark,
+            deadline: options.deadline,
+            timer: Box::pin(tokio::time::sleep_until(next_bookmark.min(options.deadline))),
+            stop,
+            over: false,
+        }
+    }
+
+    /// The next bytes for the client; `None` ends the watch.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        match self.step().await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.over = true;
+                Some(self.view.error_frame(&error))
             }
         }
-        drop(items);
-        if streaming {
-            self.bookmark(after, true).await?;
-        }
-        let mut seen = after;
-        let mut ticks = tokio::time::interval_at(Instant::now() + BOOKMARK_INTERVAL, BOOKMARK_INTERVAL);
+    }
+
+    async fn step(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
+            if let Some(bytes) = self.initial_events()? {
+                return Ok(Some(bytes));
+            }
+            if self.pending.is_empty() {
+                let events = self.watcher.ready(STRIDE);
+                self.pending.extend(events.map_err(|Lost| too_slow())?);
+            }
+            if let Some(bytes) = self.live_events()? {
+                return Ok(Some(bytes));
+            }
+            if !self.pending.is_empty() {
+                continue;
+            }
+            if self.watcher.is_over() {
+                return Ok(None);
+            }
             tokio::select! {
-                () = self.send.closed() => return Err(Gone),
-                _ = ticks.tick(), if self.bookmarks => self.bookmark(seen, false).await?,
-                item = next(&mut events) => match item {
-                    Some(Ok(WatchItem::Progress(revision))) => seen = seen.max(revision),
-                    Some(Ok(WatchItem::Events(batch))) => {
-                        for event in &batch {
-                            seen = event.kv.mod_revision;
-                            self.event(event).await?;
-                        }
-                    }
-                    Some(Err(error)) => return self.failed(error).await,
-                    None => return Ok(()),
+                () = self.watcher.changed() => {}
+                () = &mut self.stop => return Ok(None),
+                () = &mut self.timer => if let Some(bytes) = self.on_time().await? {
+                    return Ok(Some(bytes));
+                } else if self.over {
+                    return Ok(None);
                 },
             }
         }
     }
 
-    /// The object as the client sees it, if it is one that it asked for.
-    fn selected(&self, kv: &KeyValue, revision: Revision) -> Option<Value> {
-        let mut object = minato_storage::object::decode(&kv.value, revision).ok()?;
-        let named = self.only.is_empty() || kv.key.rsplit('/').next() == Some(self.only.as_str());
-        if !named || !self.selection.matches(&object, &self.resource) {
-            return None;
+    /// The timer has run out: a bookmark is due, or the end, which a bookmark goes before.
+    async fn on_time(&mut self) -> Result<Option<Bytes>, ApiError> {
+        self.over = Instant::now() >= self.deadline;
+        self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
+        self.timer.as_mut().reset(self.next_bookmark.min(self.deadline));
+        if !self.bookmarks {
+            return Ok(None);
         }
-        super::version::from_storage(&self.resource, &mut object);
-        Some(object)
-    }
-
-    /// An object that leaves the selection is deleted in the eyes of this watcher, and one that enters it is added.
-    async fn event(&self, event: &Event) -> Result<(), Gone> {
-        let revision = event.kv.mod_revision;
-        let now = (event.kind != EventKind::Deleted)
-            .then(|| self.selected(&event.kv, revision))
-            .flatten();
-        let before = event.previous.as_ref().and_then(|kv| self.selected(kv, revision));
-        match (before, now) {
-            (None, Some(object)) => self.frame("ADDED", &object).await,
-            (Some(_), Some(object)) => self.frame("MODIFIED", &object).await,
-            (Some(object), None) => self.frame("DELETED", &object).await,
-            (None, None) => Ok(()),
+        match self.watcher.progress().await {
+            Some(revision) => self.view.bookmark(revision, false).map(Some),
+            None => Ok(None),
         }
     }
 
-    async fn bookmark(&self, revision: Revision, ends_initial: bool) -> Result<(), Gone> {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
-        if ends_initial {
-            metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+    fn initial_events(&mut self) -> Result<Option<Bytes>, ApiError> {
+        if self.initial.as_slice().is_empty() && self.initial_end.is_none() {
+            return Ok(None);
         }
-        let object = json!({
-            "kind": self.resource.gvk.kind,
-            "apiVersion": self.resource.gvk.group_version().to_string(),
-            "metadata": metadata,
+        let mut chunk = Chunk::default();
+        while !chunk.is_full() {
+            match self.initial.next() {
+                Some(entry) => chunk.push(self.view.entry_frame("ADDED", &entry)?),
+                None => {
+                    if let Some(revision) = self.initial_end.take() {
+                        chunk.push(self.view.bookmark(revision, true)?);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(chunk.finish())
+    }
+
+    fn live_events(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let mut chunk = Chunk::default();
+        while !chunk.is_full()
+            && let Some(event) = self.pending.pop_front()
+        {
+            if let Some(frame) = self.event(&event)? {
+                chunk.push(frame);
+            }
+        }
+        Ok(chunk.finish())
+    }
+
+    /// An object that leaves the selection is deleted in the eyes of this watcher, and one that enters it is added. The
+    /// frame is made once for all watchers who see the same.
+    fn event(&self, event: &CacheEvent) -> Result<Option<Bytes>, ApiError> {
+        let now = event.kind != ChangeKind::Deleted && self.filter.selects(&event.object);
+        let before = event.previous.as_ref().is_some_and(|p| self.filter.selects(p));
+        let kind = match (before, now) {
+            (false, true) => "ADDED",
+            (true, true) => "MODIFIED",
+            (true, false) => "DELETED",
+            (false, false) => return Ok(None),
+        };
+        let frame = event.frame(self.view.frame_number(kind), || match &event.previous {
+            Some(previous) if kind == "DELETED" && event.kind != ChangeKind::Deleted => {
+                self.view.frame(kind, &previous.json_at(event.revision))
+            }
+            _ => self.view.entry_frame(kind, &event.object),
         });
-        self.frame("BOOKMARK", &object).await
-    }
-
-    async fn failed(&self, error: StoreError) -> Result<(), Gone> {
-        let status = serde_json::to_value(store_error(error).to_status()).unwrap_or_default();
-        self.frame("ERROR", &status).await
-    }
-
-    async fn frame(&self, kind: &str, object: &Value) -> Result<(), Gone> {
-        let mut bytes = serde_json::to_vec(&json!({"type": kind, "object": object})).unwrap_or_default();
-        bytes.push(b'\n');
-        self.send.send(bytes.into()).await.map_err(|_| Gone)
+        frame.map(Some)
     }
 }
 
-async fn next(
-    events: &mut (impl Stream<Item = Result<WatchItem, StoreError>> + Unpin),
-) -> Option<Result<WatchItem, StoreError>> {
-    events.next().await
+/// 410 for a watch that does not keep up.
+fn too_slow() -> ApiError {
+    ApiError::expired("the watch fell too far behind and was ended: list anew")
+}
+
+/// Frames that are sent together; a lone one is not copied.
+#[derive(Default)]
+struct Chunk {
+    first: Option<Bytes>,
+    more: BytesMut,
+}
+
+impl Chunk {
+    fn push(&mut self, frame: Bytes) {
+        match (&self.first, self.more.is_empty()) {
+            (None, true) => self.first = Some(frame),
+            _ => {
+                if let Some(first) = self.first.take() {
+                    self.more.reserve(CHUNK);
+                    self.more.extend_from_slice(&first);
+                }
+                self.more.extend_from_slice(&frame);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.more.len() + self.first.as_ref().map_or(0, Bytes::len) >= CHUNK
+    }
+
+    fn finish(self) -> Option<Bytes> {
+        match self.first {
+            Some(first) => Some(first),
+            None => (!self.more.is_empty()).then(|| self.more.freeze()),
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use minato_meta::ClusterReader;
 use minato_storage::Store;
+use minato_storage::cache::WatchCache;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +45,8 @@ pub struct ApiServer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) reader: Arc<dyn ClusterReader>,
-    cache: Arc<ClusterCache>,
+    pub(crate) cache: WatchCache,
+    cluster: Arc<ClusterCache>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) inflight: InFlight,
     deps: Deps,
@@ -62,8 +64,9 @@ impl ApiServer {
         deps: impl FnOnce(Arc<dyn ClusterReader>) -> Deps,
     ) -> Arc<Self> {
         let registry = Arc::new(Registry::new(crate::endpoints::builtin_resources()));
-        let cache = Arc::new(ClusterCache::new(store.clone()));
-        let reader: Arc<dyn ClusterReader> = cache.clone();
+        let cache = WatchCache::new(store.clone(), config.watch_cache.clone());
+        let cluster = Arc::new(ClusterCache::new(store.clone(), &cache));
+        let reader: Arc<dyn ClusterReader> = cluster.clone();
         let mut deps = deps(reader.clone());
         for (resource, schema) in std::mem::take(&mut deps.extra_resources) {
             match schema {
@@ -81,6 +84,7 @@ impl ApiServer {
             registry,
             reader,
             cache,
+            cluster,
             metrics: Arc::new(Metrics::new()),
             deps,
             bootstrapped: OnceCell::new(),
@@ -98,7 +102,7 @@ impl ApiServer {
                     () = crate::bootstrap::run(self) => {}
                     () = self.stop.cancelled() => {}
                 }
-                self.cache.follow(&self.stop).await;
+                self.cluster.follow(&self.stop).await;
             })
             .await;
     }
@@ -116,6 +120,7 @@ impl ApiServer {
     pub fn stop(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.stop.cancel();
+        self.cache.close();
     }
 
     /// Cancelled when the server stops; long-running requests end with it.

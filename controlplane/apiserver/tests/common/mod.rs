@@ -20,31 +20,58 @@ use minato_auth::{
 };
 use minato_meta::{ApiError, GroupResource, GroupVersionKind, GroupVersionResource, Revision};
 use minato_rules::{Column, ResourceInfo, Strategy, Subresource, Verb};
+use minato_storage::cache::CacheOptions;
 use minato_storage::{
-    Commit, CommitError, EmbeddedOptions, EmbeddedStore, Expect, KeyValue, ListPage, ListRequest, Op, Read, Store,
-    StoreError, Txn, WatchStream,
+    Commit, CommitError, EmbeddedOptions, EmbeddedStore, Event, EventKind, Expect, KeyValue, ListPage, ListRequest, Op,
+    Read, Store, StoreError, Txn, WatchItem, WatchStream,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tower::ServiceExt;
 
-/// The newest state only; no history, no watch.
+/// Everything in memory, with all its events; no reads of the past.
 #[derive(Default)]
-pub(crate) struct MemoryStore {
+pub(crate) struct Memory {
     state: Mutex<(u64, BTreeMap<String, KeyValue>)>,
+    events: Mutex<Vec<Event>>,
+    written: watch::Sender<()>,
 }
+
+impl Memory {
+    fn record(&self, kv: KeyValue, previous: Option<KeyValue>, deleted: bool) {
+        let kind = match &previous {
+            _ if deleted => EventKind::Deleted,
+            Some(_) => EventKind::Updated,
+            None => EventKind::Created,
+        };
+        self.events.lock().push(Event { kind, kv, previous });
+    }
+
+    fn events(&self, prefix: &str, after: Revision) -> Vec<Event> {
+        let events = self.events.lock();
+        let events = events
+            .iter()
+            .filter(|e| e.kv.mod_revision > after && e.kv.key.starts_with(prefix));
+        events.cloned().collect()
+    }
+}
+
+/// The trait is for the shared store, since its watches outlive the call.
+#[derive(Clone, Default)]
+pub(crate) struct MemoryStore(Arc<Memory>);
 
 #[async_trait]
 impl Store for MemoryStore {
     async fn get(&self, key: &str) -> Result<Read, StoreError> {
-        let state = self.state.lock();
+        let state = self.0.state.lock();
         Ok(Read {
             kv: state.1.get(key).cloned(),
             revision: Revision(state.0),
         })
     }
     async fn list(&self, request: ListRequest) -> Result<ListPage, StoreError> {
-        let state = self.state.lock();
+        let state = self.0.state.lock();
         let items = state.1.range(request.prefix.clone()..);
         let items: Vec<_> = items
             .take_while(|(k, _)| k.starts_with(&request.prefix))
@@ -58,7 +85,7 @@ impl Store for MemoryStore {
         })
     }
     async fn commit(&self, txn: Txn) -> Result<Commit, CommitError> {
-        let mut state = self.state.lock();
+        let mut state = self.0.state.lock();
         let holds = |c: &minato_storage::Compare| match c.expect {
             Expect::Absent => !state.1.contains_key(&c.key),
             Expect::ModRevision(r) => state.1.get(&c.key).is_some_and(|kv| kv.mod_revision == r),
@@ -74,6 +101,7 @@ impl Store for MemoryStore {
         for op in txn.ops {
             match op {
                 Op::Put { key, value, .. } => {
+                    let previous = state.1.get(&key).cloned();
                     let create_revision = state.1.get(&key).map_or(revision, |kv| kv.create_revision);
                     let kv = KeyValue {
                         key: key.clone(),
@@ -81,22 +109,51 @@ impl Store for MemoryStore {
                         create_revision,
                         mod_revision: revision,
                     };
-                    state.1.insert(key, kv);
+                    state.1.insert(key, kv.clone());
+                    self.0.record(kv, previous, false);
                 }
                 Op::Delete { key } => {
-                    state.1.remove(&key);
+                    let previous = state.1.remove(&key);
+                    let gone = previous.is_some();
+                    let kv = KeyValue {
+                        key,
+                        value: Bytes::new(),
+                        create_revision: Revision(0),
+                        mod_revision: revision,
+                    };
+                    if gone {
+                        self.0.record(kv, previous, true);
+                    }
                 }
             }
         }
+        drop(state);
+        self.0.written.send_replace(());
         Ok(Commit { revision })
     }
-    async fn watch(&self, _: &str, _: Revision) -> Result<WatchStream, StoreError> {
-        Ok(Box::pin(futures::stream::pending()))
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream, StoreError> {
+        let start = (self.0.clone(), prefix.to_owned(), after, self.0.written.subscribe());
+        Ok(Box::pin(futures::stream::unfold(start, |mut watch| async move {
+            loop {
+                let revision = Revision(watch.0.state.lock().0);
+                let events = watch.0.events(&watch.1, watch.2);
+                if let Some(last) = events.last() {
+                    watch.2 = last.kv.mod_revision;
+                    return Some((Ok(WatchItem::Events(events)), watch));
+                }
+                if revision > watch.2 {
+                    watch.2 = revision;
+                    return Some((Ok(WatchItem::Progress(revision)), watch));
+                }
+                watch.3.changed().await.ok()?;
+            }
+        })))
     }
     async fn revision(&self) -> Result<Revision, StoreError> {
-        Ok(Revision(self.state.lock().0))
+        Ok(Revision(self.0.state.lock().0))
     }
     async fn request_progress(&self) -> Result<(), StoreError> {
+        self.0.written.send_replace(());
         Ok(())
     }
     async fn compact(&self, _: Revision) -> Result<(), StoreError> {
@@ -283,18 +340,22 @@ pub(crate) fn server() -> Arc<ApiServer> {
 
 /// A server on the store that keeps history.
 pub(crate) fn embedded() -> (Arc<ApiServer>, EmbeddedStore, tempfile::TempDir) {
+    embedded_with(CacheOptions::default())
+}
+
+pub(crate) fn embedded_with(options: CacheOptions) -> (Arc<ApiServer>, EmbeddedStore, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.redb");
     let store = EmbeddedStore::open(&path, EmbeddedOptions::default()).unwrap();
-    (server_on(Arc::new(store.clone())), store, directory)
-}
-
-/// Makes everybody forget what was before `revision`.
-pub(crate) async fn forget(_server: &Arc<ApiServer>, store: &EmbeddedStore, revision: Revision) {
-    store.compact(revision).await.unwrap();
+    let server = server_with(Arc::new(store.clone()), options);
+    (server, store, directory)
 }
 
 pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
+    server_with(store, CacheOptions::default())
+}
+
+pub(crate) fn server_with(store: Arc<dyn Store>, watch_cache: CacheOptions) -> Arc<ApiServer> {
     let services = ServiceConfig {
         cluster_ip_ranges: vec!["10.96.0.0/27".parse().unwrap()],
         node_port_range: (30000, 30009),
@@ -303,6 +364,7 @@ pub(crate) fn server_on(store: Arc<dyn Store>) -> Arc<ApiServer> {
     };
     let config = ApiServerConfig {
         services: Some(services),
+        watch_cache,
         ..ApiServerConfig::default()
     };
     ApiServer::new(config, store, |_| Deps {

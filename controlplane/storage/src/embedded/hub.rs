@@ -130,12 +130,17 @@ impl Hub {
     pub(super) fn last_change(&self, prefix: &str) -> LastChange {
         let state = self.state.lock();
         let revision = *self.published.borrow();
-        let changed = match area(prefix) {
-            Some(area) => state.changed.get(area).copied().unwrap_or(state.opened),
+        let (changed, exact) = match area(prefix) {
+            // What was before the file was opened is in whatever was read from it since.
+            Some(area) => (state.changed.get(area).copied().unwrap_or(state.opened), true),
             // Several areas: the whole store is their bound.
-            None => revision,
+            None => (revision, false),
         };
-        LastChange { changed, revision }
+        LastChange {
+            changed,
+            revision,
+            exact,
+        }
     }
 }
 

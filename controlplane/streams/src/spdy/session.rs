@@ -1,9 +1,10 @@
 //! Streams over one connection.
 //!
-//! **Flow control.** Every byte taken from the peer is given back as window, for the stream and for the session, so peers
-//! that count windows go on sending. Our own sending is not held to the peer's windows: the implementation that all
-//! container runtimes share never gives window back, and would be waited for for ever after 64 KiB. Back-pressure is the
-//! connection's own: a stream that is not read stops the whole session once its small queue is full.
+//! **Flow control.** The implementation that all container runtimes share counts no windows: it never gives any back, so a
+//! sender that kept to them would stop for ever after 64 KiB; and what it is sent after it has closed makes the kernel take
+//! back the last bytes that it sent. So window is given back, for stream and session, only to a peer that has shown that it
+//! counts (by SETTINGS or WINDOW_UPDATE), and our own sending is not held to windows. Back-pressure is the connection's
+//! own: a stream that is not read stops the whole session once its small queue is full.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -140,6 +141,7 @@ impl Session {
             frames,
             accepted,
             owed: 0,
+            counts_windows: false,
         };
         let decoder = Decoder::new(BufReader::with_capacity(CHUNK, reader));
         tokio::spawn(receive(receiver, decoder, closed.clone()));
@@ -382,6 +384,8 @@ struct Receiver {
     accepted: mpsc::Sender<SpdyStream>,
     /// Bytes read on all streams that are not given back yet.
     owed: u32,
+    /// Whether the peer waits for window.
+    counts_windows: bool,
 }
 
 impl Receiver {
@@ -433,7 +437,8 @@ impl Receiver {
             }
             // The peer opens no more streams and closes the connection when those that are open have ended.
             Frame::GoAway { .. } => {}
-            Frame::Settings { .. } | Frame::Headers { .. } | Frame::WindowUpdate { .. } | Frame::Unknown { .. } => {}
+            Frame::Settings { .. } | Frame::WindowUpdate { .. } => self.counts_windows = true,
+            Frame::Headers { .. } | Frame::Unknown { .. } => {}
         }
     }
 
@@ -457,6 +462,9 @@ impl Receiver {
 
     /// Window that the queue has no room for is given back with the next frame: the reader must never wait for the writer.
     fn give_back(&mut self, stream: u32, length: u32) {
+        if !self.counts_windows {
+            return;
+        }
         self.owed = self.owed.saturating_add(length);
         if self.owed >= GIVE_BACK
             && self

@@ -180,7 +180,7 @@ async fn a_reset_stream_says_so_after_its_last_bytes() {
 }
 
 #[tokio::test]
-async fn windows_are_given_back() {
+async fn windows_are_given_back_to_peers_that_count_them() {
     let (a, b) = tokio::io::duplex(1 << 20);
     let client = Session::client(a).unwrap();
     let (mut peer_reader, mut peer_writer) = tokio::io::split(b);
@@ -188,6 +188,9 @@ async fn windows_are_given_back() {
     let mut out = BytesMut::new();
     let data = Bytes::from(vec![0; 32 * 1024]);
     for frame in [
+        Frame::Settings {
+            entries: vec![(7, 64 * 1024)],
+        },
         Frame::SynReply {
             stream: 1,
             fin: false,

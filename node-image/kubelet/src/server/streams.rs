@@ -223,9 +223,7 @@ async fn pass_through(url: &str, mut request: Request<Incoming>) -> Response<Bod
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "an upgrade failed"),
         };
-        let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
-        // The end of either side ends the other.
-        let _ = tokio::io::copy_bidirectional(&mut client, &mut runtime).await;
+        minato_streams::relay(TokioIo::new(client), TokioIo::new(runtime)).await;
     });
     let mut upgraded = Response::new(Empty::new().map_err(|never| match never {}).boxed());
     *upgraded.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

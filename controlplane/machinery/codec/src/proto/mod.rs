@@ -58,6 +58,63 @@ pub fn encode_protobuf(object: &Value, schema: &Schema) -> Result<Vec<u8>, Proto
     Ok(seal(text("apiVersion"), text("kind"), &raw))
 }
 
+/// Encodes an object's message alone, as it stands in a list or in [`seal`].
+///
+/// # Errors
+/// As [`encode_protobuf`].
+pub fn encode_message(object: &Value, schema: &Schema) -> Result<Vec<u8>, ProtobufError> {
+    encode::message(object, schema)
+}
+
+/// A list, with its envelope, around items that are encoded already.
+///
+/// Every list of the API has its metadata as field 1 and its items as field 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListFrame {
+    /// What comes before the items.
+    pub head: Vec<u8>,
+    /// What comes after them.
+    pub tail: Vec<u8>,
+}
+
+impl ListFrame {
+    /// The frame for items of so many bytes together, each counted by [`item_length`]. `metadata` is an encoded
+    /// `ListMeta`.
+    pub fn new(api_version: &str, list_kind: &str, metadata: &[u8], items: usize) -> Self {
+        let mut first = Vec::with_capacity(metadata.len() + 8);
+        wire::put_bytes(&mut first, 1, metadata);
+        let mut kind = Vec::new();
+        wire::put_bytes(&mut kind, 1, api_version.as_bytes());
+        wire::put_bytes(&mut kind, 2, list_kind.as_bytes());
+        let mut head = MAGIC.to_vec();
+        wire::put_bytes(&mut head, 1, &kind);
+        wire::put_tag(&mut head, 2, 2);
+        wire::put_varint(&mut head, (first.len() + items) as u64);
+        head.extend_from_slice(&first);
+        let mut tail = Vec::new();
+        wire::put_bytes(&mut tail, 3, b"");
+        wire::put_bytes(&mut tail, 4, b"");
+        Self { head, tail }
+    }
+}
+
+/// What goes before each item of a list.
+pub fn put_item_head(out: &mut Vec<u8>, item: usize) {
+    wire::put_tag(out, 2, 2);
+    wire::put_varint(out, item as u64);
+}
+
+/// Bytes of an item in a list, its head included.
+pub fn item_length(item: usize) -> usize {
+    let mut digits = 1;
+    let mut rest = item >> 7;
+    while rest > 0 {
+        digits += 1;
+        rest >>= 7;
+    }
+    1 + digits + item
+}
+
 /// Puts a message into the envelope.
 pub fn seal(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut head = Vec::new();

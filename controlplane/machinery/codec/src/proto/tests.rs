@@ -179,3 +179,35 @@ proptest! {
         let _ = open(&raw);
     }
 }
+
+#[test]
+fn a_list_is_put_together_from_its_items() {
+    let types = minato_schema::builtin();
+    let map = types.by_kind("", "v1", "ConfigMap").unwrap();
+    let list_meta = types.get("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta").unwrap();
+    let object = |n: usize| json!({"metadata": {"name": format!("m{n}")}, "data": {"k": "x".repeat(n * 60)}});
+    for count in [0, 1, 5] {
+        let items: Vec<_> = (0..count).map(|n| encode_message(&object(n), map).unwrap()).collect();
+        let metadata = json!({"resourceVersion": "12", "continue": "c", "remainingItemCount": 3});
+        let metadata = encode_message(&metadata, list_meta).unwrap();
+        let total = items.iter().map(|i| item_length(i.len())).sum();
+        let frame = ListFrame::new("v1", "ConfigMapList", &metadata, total);
+        let mut bytes = frame.head.clone();
+        for item in &items {
+            let before = bytes.len();
+            put_item_head(&mut bytes, item.len());
+            bytes.extend_from_slice(item);
+            assert_eq!(bytes.len() - before, item_length(item.len()));
+        }
+        bytes.extend_from_slice(&frame.tail);
+        let list = types.by_kind("", "v1", "ConfigMapList").unwrap();
+        let whole = json!({
+            "apiVersion": "v1", "kind": "ConfigMapList",
+            "metadata": {"resourceVersion": "12", "continue": "c", "remainingItemCount": 3},
+            "items": (0..count).map(object).collect::<Vec<_>>(),
+        });
+        let read = |bytes: &[u8]| decode_protobuf(&open(bytes).unwrap(), list, &Limits::default()).unwrap();
+        assert_eq!(read(&bytes), read(&encode_protobuf(&whole, list).unwrap()));
+        assert_eq!(bytes.len(), encode_protobuf(&whole, list).unwrap().len());
+    }
+}
