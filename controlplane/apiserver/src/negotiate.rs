@@ -1,4 +1,4 @@
-//! Which encodings a client accepts.
+//! Which encodings and forms of objects a client accepts.
 //!
 //! Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>.
 
@@ -8,6 +8,7 @@ use minato_meta::{ApiError, ErrorKind};
 use minato_schema::Schema;
 use serde_json::Value;
 
+use crate::endpoints::output::{Form, FormVersion};
 use crate::request::ApiRequest;
 use crate::response::{self, Response};
 
@@ -38,20 +39,28 @@ impl Encoding {
 /// # Errors
 /// 406 when there is none.
 pub(crate) fn accepted(request: &ApiRequest) -> Result<Vec<Encoding>, ApiError> {
-    let found = parse(&accept(request), false);
+    let found = parse(&accept(request));
     if found.is_empty() {
         return Err(not_acceptable());
     }
     Ok(found)
 }
 
-/// Like [`accepted`], for watches: these have no YAML, and clients may say `stream=watch`.
+/// What a client asks for, in so far as it bears on what it may be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Object,
+    List,
+    /// Watches have no YAML, and clients may say `stream=watch`.
+    Watch,
+}
+
+/// The encodings and forms that a client accepts, the dearest first.
 ///
 /// # Errors
 /// 406 when there is none.
-pub(crate) fn accepted_stream(request: &ApiRequest) -> Result<Vec<Encoding>, ApiError> {
-    let mut found = parse(&accept(request), true);
-    found.retain(|encoding| *encoding != Encoding::Yaml);
+pub(crate) fn accepted_forms(request: &ApiRequest, ask: Ask) -> Result<Vec<(Encoding, Form)>, ApiError> {
+    let found = forms(&accept(request), ask);
     if found.is_empty() {
         return Err(not_acceptable());
     }
@@ -83,44 +92,91 @@ pub(crate) fn not_acceptable() -> ApiError {
     )
 }
 
-fn parse(accept: &str, streams: bool) -> Vec<Encoding> {
-    if accept.trim().is_empty() {
-        return vec![Encoding::Json];
-    }
-    let mut clauses: Vec<(f32, Encoding)> = Vec::new();
-    let mut transformed = false;
-    for clause in accept.split(',') {
-        let mut parts = clause.split(';').map(str::trim);
-        let media_type = parts.next().unwrap_or_default();
-        let mut quality = 1.0;
-        let mut plain = true;
-        for (key, value) in parts.filter_map(|p| p.split_once('=')) {
-            match key.trim() {
-                "q" => quality = value.trim().parse().unwrap_or(1.0),
-                "stream" if streams => {}
-                "as" | "stream" => plain = false,
-                _ => {}
-            }
-        }
-        let encoding = match media_type {
+/// One media type of an `Accept` header.
+struct Clause<'a> {
+    encoding: Encoding,
+    quality: f32,
+    /// Form that is asked for: kind, group and version.
+    form: Option<[&'a str; 3]>,
+    stream: bool,
+}
+
+/// The clauses that can be, the dearest first; equal qualities keep the client's order.
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let clause = |text| {
+        let mut parts = str::split(text, ';').map(str::trim);
+        let encoding = match parts.next().unwrap_or_default() {
             "application/json" | "*/*" | "application/*" => Encoding::Json,
             "application/yaml" => Encoding::Yaml,
             PROTOBUF => Encoding::Protobuf,
-            _ => continue,
+            _ => return None,
         };
-        transformed |= !plain;
-        if plain && quality > 0.0 {
-            clauses.push((quality, encoding));
+        let (mut quality, mut stream, mut form) = (1.0, false, [""; 3]);
+        for (key, value) in parts.filter_map(|p| p.split_once('=')) {
+            let value = value.trim();
+            match key.trim() {
+                "q" => quality = value.parse().unwrap_or(1.0),
+                "stream" => stream = true,
+                "as" => form[0] = value,
+                "g" => form[1] = value,
+                "v" => form[2] = value,
+                _ => {}
+            }
         }
-    }
-    // Stable: equal qualities keep the client's order.
-    clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut found: Vec<Encoding> = clauses.into_iter().map(|(_, e)| e).collect();
+        Some(Clause {
+            encoding,
+            quality,
+            form: (!form[0].is_empty()).then_some(form),
+            stream,
+        })
+    };
+    let text = if accept.trim().is_empty() { "*/*" } else { accept };
+    let mut clauses: Vec<Clause<'_>> = text.split(',').filter_map(clause).collect();
+    clauses.retain(|c| c.quality > 0.0);
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses
+}
+
+fn parse(accept: &str) -> Vec<Encoding> {
+    let clauses = clauses(accept);
+    let plain = clauses.iter().filter(|c| c.form.is_none() && !c.stream);
+    let mut found: Vec<Encoding> = plain.map(|c| c.encoding).collect();
     found.dedup();
-    if found.is_empty() && transformed {
+    if found.is_empty() && !clauses.is_empty() {
         found.push(Encoding::Json);
     }
     found
+}
+
+fn forms(accept: &str, ask: Ask) -> Vec<(Encoding, Form)> {
+    let accepted = |clause: &Clause<'_>| {
+        let can = match ask {
+            Ask::Watch => clause.encoding != Encoding::Yaml,
+            _ => !clause.stream,
+        };
+        let form = form(clause.form, ask).filter(|_| can)?;
+        Some((clause.encoding, form))
+    };
+    clauses(accept).iter().filter_map(accepted).collect()
+}
+
+/// A form of group `meta.k8s.io` that can be made of what is asked for.
+fn form(form: Option<[&str; 3]>, ask: Ask) -> Option<Form> {
+    let Some([kind, group, version]) = form else {
+        return Some(Form::Whole);
+    };
+    let version = match (group, version) {
+        ("meta.k8s.io", "v1") => FormVersion::V1,
+        ("meta.k8s.io", "v1beta1") => FormVersion::V1Beta1,
+        _ => return None,
+    };
+    match (kind, ask) {
+        ("Table", _) => Some(Form::Table(version)),
+        ("PartialObjectMetadata", Ask::Object | Ask::Watch) | ("PartialObjectMetadataList", Ask::List) => {
+            Some(Form::Metadata(version))
+        }
+        _ => None,
+    }
 }
 
 /// Encodes an object as the client accepts it. `json` is its JSON, where that is at hand already.
@@ -158,25 +214,57 @@ mod tests {
 
     #[test]
     fn quality_and_order_decide() {
-        assert_eq!(parse("", false), [Encoding::Json]);
-        assert_eq!(parse("*/*", false), [Encoding::Json]);
+        assert_eq!(parse(""), [Encoding::Json]);
+        assert_eq!(parse("*/*"), [Encoding::Json]);
         assert_eq!(
-            parse("application/vnd.kubernetes.protobuf,application/json", false),
+            parse("application/vnd.kubernetes.protobuf,application/json"),
             [Encoding::Protobuf, Encoding::Json]
         );
         assert_eq!(
-            parse("application/json;q=0.5, application/yaml", false),
+            parse("application/json;q=0.5, application/yaml"),
             [Encoding::Yaml, Encoding::Json]
         );
         assert_eq!(
-            parse("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", false),
+            parse("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
             [Encoding::Json]
         );
+        assert_eq!(parse("application/json;as=Table;v=v1;g=meta.k8s.io"), [Encoding::Json]);
+        assert_eq!(parse("text/html"), []);
+        assert_eq!(parse("application/json;q=0"), []);
+    }
+
+    #[test]
+    fn forms_are_made_of_what_they_can_be_made_of() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let older = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+        let kubectl = format!("{table},{older},application/json");
+        let expected = [
+            (Encoding::Json, Form::Table(FormVersion::V1)),
+            (Encoding::Json, Form::Table(FormVersion::V1Beta1)),
+            (Encoding::Json, Form::Whole),
+        ];
+        for ask in [Ask::Object, Ask::List, Ask::Watch] {
+            assert_eq!(forms(&kubectl, ask), expected);
+        }
+        let one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        let all = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let metadata = Form::Metadata(FormVersion::V1);
+        assert_eq!(forms(&format!("{one},{all}"), Ask::List), [(Encoding::Json, metadata)]);
         assert_eq!(
-            parse("application/json;as=Table;v=v1;g=meta.k8s.io", false),
-            [Encoding::Json]
+            forms(&format!("{one},{all}"), Ask::Object),
+            [(Encoding::Protobuf, metadata)]
         );
-        assert_eq!(parse("text/html", false), []);
-        assert_eq!(parse("application/json;q=0", false), []);
+        for unknown in [
+            "application/json;as=Table;v=v2;g=meta.k8s.io",
+            "application/json;as=Table;v=v1;g=apps",
+            "application/json;as=Chart;v=v1;g=meta.k8s.io",
+            "application/json;stream=watch",
+        ] {
+            assert_eq!(forms(unknown, Ask::List), [], "{unknown}");
+        }
+        assert_eq!(
+            forms("application/json;stream=watch, application/yaml", Ask::Watch),
+            [(Encoding::Json, Form::Whole)]
+        );
     }
 }

@@ -511,7 +511,11 @@ async fn a_stopped_server_lets_go_of_its_store() {
     let path = directory.path().join("store.redb");
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while minato_storage::EmbeddedStore::open(&path, Default::default()).is_err() {
-        assert!(std::time::Instant::now() < deadline, "the store is held, server {}", weak.strong_count());
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the store is held, server {}",
+            weak.strong_count()
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -39,7 +39,7 @@ struct World {
     pki: ClusterPki,
     kubeconfig: PathBuf,
     tasks: Tasks,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl World {
@@ -69,7 +69,7 @@ impl World {
             pki,
             kubeconfig,
             tasks: Tasks::new(),
-            _directory: directory,
+            directory: directory,
         }
     }
 
@@ -361,7 +361,7 @@ async fn only_nodes_may_open_a_tunnel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_follows_its_certificate_and_comes_back() {
+async fn a_tunnel_follows_its_certificate() {
     let world = World::start().await;
     let certificate = kubelet::serving_for(&world.pki, NODE);
     let kubelet = kubelet::serve(&world.pki, &certificate).await;
@@ -404,5 +404,52 @@ async fn a_tunnel_follows_its_certificate_and_comes_back() {
     assert!(child.wait().unwrap().success());
     let output = world.run(WEBSOCKETS, vec![], &["logs", "p"]).await;
     assert!(output.status.success(), "{output:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_comes_back_with_its_control_plane() {
+    let world = World::start().await;
+    let mut agent = world.join().await;
+    let address = world.plane.address();
+    world.plane.stop().await;
+    let lost = tokio::time::timeout(Duration::from_secs(10), agent.disconnected()).await;
+    assert!(lost.is_ok(), "the agent notices");
+    let mut config = minato_control_plane::Config::new("c1", world.directory.path().join("c1"));
+    config.listen = address;
+    let plane = ControlPlane::start(config).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), agent.connected())
+        .await
+        .unwrap();
+    let logs = common::until_ok(&world.kubeconfig, &["logs", "p"]).await;
+    assert_eq!(logs, "default/p/c?\n");
+    world.tasks.stop().await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reading_pods_is_not_enough_to_run_commands() {
+    let world = World::start().await;
+    let _agent = world.join().await;
+    let role = r#"{"apiVersion": "v1", "kind": "List", "items": [
+      {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"},
+       "rules": [{"apiGroups": [""], "resources": ["pods", "pods/exec", "pods/log"], "verbs": ["get"]}]},
+      {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
+       "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+       "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]}]}"#;
+    let file = world.directory.path().join("role.json");
+    std::fs::write(&file, role).unwrap();
+    common::until_ok(
+        &world.kubeconfig,
+        &["create", "--validate=false", "-f", file.to_str().unwrap()],
+    )
+    .await;
+    common::until_ok(&world.kubeconfig, &["logs", "p", "--as=jane"]).await;
+    let output = world
+        .run(WEBSOCKETS, vec![], &["exec", "p", "--as=jane", "--", "true"])
+        .await;
+    assert!(!output.status.success());
+    let why = "User \"jane\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"default\"";
+    assert!(text(&output.stderr).contains(why), "{output:?}");
     world.stop().await;
 }

@@ -86,6 +86,11 @@ impl AgentHandle {
     pub async fn connected(&mut self) {
         let _ = self.connected.wait_for(|up| *up).await;
     }
+
+    /// Waits until the tunnel is down, or the agent has stopped.
+    pub async fn disconnected(&mut self) {
+        let _ = self.connected.wait_for(|up| !*up).await;
+    }
 }
 
 impl TunnelAgent {

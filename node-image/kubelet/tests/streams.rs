@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::Cluster;
+use minato_test_support::until;
 use serde_json::json;
 
 /// Whether kubectl opens WebSockets or falls back to SPDY.
@@ -239,13 +240,25 @@ async fn attach(kubectl: &Kubectl) {
 }
 
 async fn proxied(kubectl: &Kubectl) {
-    for path in [
-        "/api/v1/namespaces/default/pods/p:8080/proxy/index.html",
-        "/api/v1/nodes/n1/proxy/pods",
+    let service = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}}"#;
+    let output = kubectl.run("true", b"", &["label", "pod", "p", "app=web"]).await;
+    assert!(output.status.success(), "{output:?}");
+    let arguments = ["create", "--validate=false", "-f", "-"];
+    let output = kubectl.run("true", service.as_bytes(), &arguments).await;
+    assert!(output.status.success(), "{output:?}");
+    for (path, wanted) in [
+        ("namespaces/default/pods/p:8080/proxy/index.html", "page\n"),
+        ("namespaces/default/services/web:http/proxy/index.html", "page\n"),
+        ("namespaces/default/services/http:web:80/proxy/", "page\n"),
+        ("nodes/n1/proxy/pods", "PodList"),
     ] {
-        let output = kubectl.run("true", b"", &["get", "--raw", path]).await;
-        assert!(output.status.success(), "{output:?}");
-        let wanted = if path.contains("pods/p") { "page\n" } else { "PodList" };
-        assert!(text(&output.stdout).contains(wanted), "{output:?}");
+        let path = format!("/api/v1/{path}");
+        // A service has its endpoints a moment after it was made.
+        until(&path, PATIENCE, async || {
+            let output = kubectl.run("true", b"", &["get", "--raw", &path]).await;
+            text(&output.stdout).contains(wanted).then_some(())
+        })
+        .await;
     }
 }

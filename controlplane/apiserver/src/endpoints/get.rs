@@ -8,6 +8,7 @@ use minato_meta::ApiError;
 use super::list::read_error;
 use super::view::View;
 use super::{Target, list_options};
+use crate::negotiate::Ask;
 use crate::request::ApiRequest;
 use crate::response::{self, Response};
 use crate::server::ApiServer;
@@ -17,7 +18,7 @@ use crate::server::ApiServer;
 /// # Errors
 /// 404 when it is absent, 504 for a revision that is not reached.
 pub(crate) async fn get(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
-    let view = View::new(server, &request, &target.resource)?;
+    let view = View::new(server, &request, &target.resource, Ask::Object)?;
     let at = list_options::at_revision(&request.query)?;
     let resource = server.cache.resource(&target.resource.storage);
     let key = format!("{}{}", super::list::prefix(&target), target.name);

@@ -13,7 +13,7 @@ use super::list_options::ListOptions;
 use super::selection::Selection;
 use super::transaction::store_error;
 use super::view::{ListHead, View};
-use crate::negotiate;
+use crate::negotiate::{self, Ask};
 use crate::request::ApiRequest;
 use crate::response::Response;
 use crate::server::ApiServer;
@@ -26,7 +26,7 @@ const COMPRESS: u64 = 128 * 1024;
 /// # Errors
 /// 400 and 422 for bad selectors and options, 410 for a revision that is forgotten, 504 for one that is not reached.
 pub(crate) async fn list(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
-    let view = View::new(server, &request, &target.resource)?;
+    let view = View::new(server, &request, &target.resource, Ask::List)?;
     let selection = Selection::from_query(&request.query, &target.resource)?;
     let options = ListOptions::from_query(&request.query)?;
     let resource = server.cache.resource(&target.resource.storage);

@@ -10,6 +10,7 @@ pub(crate) mod list_options;
 pub(crate) mod managed;
 pub(crate) mod metadata;
 pub(crate) mod options;
+pub(crate) mod output;
 pub(crate) mod patch;
 pub(crate) mod pipeline;
 mod requester;

@@ -1,7 +1,8 @@
-//! How one request wants to see objects: in which version, and in which encoding.
+//! How one request wants to see objects: in which version, in which form, and in which encoding.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -13,10 +14,11 @@ use minato_storage::StoreError;
 use minato_storage::cache::Entry;
 use serde_json::{Value, json};
 
+use super::output::{Form, Output};
 use super::transaction::store_error;
 use super::version;
 use crate::list_body::ListBody;
-use crate::negotiate::{self, Encoding};
+use crate::negotiate::{self, Ask, Encoding};
 use crate::request::ApiRequest;
 use crate::server::ApiServer;
 
@@ -30,6 +32,9 @@ pub(crate) struct View {
     resource: Arc<ResourceInfo>,
     schema: Option<SchemaRef>,
     encoding: Encoding,
+    output: Output,
+    /// Tables of a watch say their columns in the first frame alone.
+    columns_due: AtomicBool,
     /// Names this way of seeing among the forms that objects and events keep.
     number: u64,
 }
@@ -55,44 +60,40 @@ impl ListHead {
 }
 
 impl View {
-    /// The view of a request for an object or a list.
+    /// The view of a request that asks for an object, a list or a watch.
     ///
     /// # Errors
-    /// 406 when the kind has none of the encodings that the client accepts.
+    /// 406 when the kind has none of the forms and encodings that the client accepts, 400 for a wrong option of a form.
     pub(crate) fn new(
         server: &ApiServer,
         request: &ApiRequest,
         resource: &Arc<ResourceInfo>,
+        ask: Ask,
     ) -> Result<Self, ApiError> {
-        Self::first_of(server, &negotiate::accepted(request)?, resource)
-    }
-
-    /// The view of a request for a watch.
-    ///
-    /// # Errors
-    /// 406 when the kind has none of the encodings that the client accepts.
-    pub(crate) fn streaming(
-        server: &ApiServer,
-        request: &ApiRequest,
-        resource: &Arc<ResourceInfo>,
-    ) -> Result<Self, ApiError> {
-        Self::first_of(server, &negotiate::accepted_stream(request)?, resource)
-    }
-
-    fn first_of(server: &ApiServer, accepted: &[Encoding], resource: &Arc<ResourceInfo>) -> Result<Self, ApiError> {
         // Kinds with schemas of their own have no protobuf.
         let custom = server.registry.custom_schema(&resource.gvr).is_some();
         let schema = server.registry.schema(resource).filter(|_| !custom);
-        let can = |encoding: &&Encoding| **encoding != Encoding::Protobuf || schema.is_some();
-        let encoding = *accepted.iter().find(can).ok_or_else(negotiate::not_acceptable)?;
+        let can = |(encoding, form): &(Encoding, Form)| {
+            *encoding != Encoding::Protobuf || (schema.is_some() && *form == Form::Whole)
+        };
+        let accepted = negotiate::accepted_forms(request, ask)?;
+        let (encoding, form) = accepted.into_iter().find(can).ok_or_else(negotiate::not_acceptable)?;
+        let output = Output::new(form, request)?;
         let mut hasher = DefaultHasher::new();
-        (&resource.gvr, encoding).hash(&mut hasher);
+        (&resource.gvr, encoding, output).hash(&mut hasher);
         Ok(Self {
             resource: resource.clone(),
             schema,
             encoding,
+            output,
+            columns_due: AtomicBool::new(true),
             number: hasher.finish(),
         })
+    }
+
+    /// Whether what is sent depends on when it is sent, so that it cannot be kept.
+    pub(crate) fn tells_time(&self) -> bool {
+        self.output.tells_time()
     }
 
     /// Media type of objects and lists.
@@ -124,13 +125,18 @@ impl View {
         Ok(object)
     }
 
-    /// Stored JSON in the version of the request.
+    /// Stored JSON in the version and form of the request, for an object by itself.
     fn json(&self, json: &Bytes) -> Result<Bytes, ApiError> {
-        if self.is_stored() {
+        if self.output.is_whole() && self.is_stored() {
             return Ok(json.clone());
         }
-        let tree = self.tree(json)?;
-        serde_json::to_vec(&tree).map(Into::into).map_err(ApiError::internal)
+        encode(&self.shown(self.tree(json)?))
+    }
+
+    /// An object by itself, in the form of the request.
+    fn shown(&self, object: Value) -> Value {
+        let with_columns = self.columns_due.swap(false, Ordering::Relaxed);
+        self.output.object(&self.resource, object, with_columns)
     }
 
     fn message(&self, object: &Value) -> Result<Bytes, ApiError> {
@@ -146,9 +152,15 @@ impl View {
     /// An object as an item of a list.
     fn item(&self, entry: &Entry) -> Result<Bytes, ApiError> {
         match self.encoding {
-            Encoding::Json | Encoding::Yaml => self.json(entry.json()),
             Encoding::Protobuf => entry.form(self.number, || self.message(&self.tree(entry.json())?)),
+            _ if self.output.is_whole() => self.json(entry.json()),
+            _ if self.tells_time() => encode(&self.item_tree(entry)?),
+            _ => entry.form(self.number, || encode(&self.item_tree(entry)?)),
         }
+    }
+
+    fn item_tree(&self, entry: &Entry) -> Result<Value, ApiError> {
+        Ok(self.output.item(&self.resource, self.tree(entry.json())?))
     }
 
     /// An object by itself.
@@ -158,7 +170,7 @@ impl View {
     pub(crate) fn object(&self, entry: &Entry) -> Result<Bytes, ApiError> {
         Ok(match self.encoding {
             Encoding::Json => self.json(entry.json())?,
-            Encoding::Yaml => yaml(&self.tree(entry.json())?)?,
+            Encoding::Yaml => yaml(&self.shown(self.tree(entry.json())?))?,
             Encoding::Protobuf => self.seal(&self.item(entry)?),
         })
     }
@@ -169,15 +181,15 @@ impl View {
     /// 500 for stored data that cannot be read or encoded.
     pub(crate) fn list(&self, head: &ListHead, entries: &[Arc<Entry>]) -> Result<ListBody, ApiError> {
         let metadata = head.to_value();
+        let (kind, api_version, items_name) = self.output.list_type(&self.resource);
         if self.encoding == Encoding::Yaml {
-            let items = entries.iter().map(|entry| self.tree(entry.json()));
-            let list = json!({
-                "kind": self.resource.list_kind,
-                "apiVersion": self.api_version(),
-                "metadata": metadata,
-                "items": items.collect::<Result<Vec<_>, _>>()?,
-            });
-            return Ok(ListBody::whole(yaml(&list)?));
+            let items = entries.iter().map(|entry| self.item_tree(entry));
+            let mut list = self.output.list_facts(&self.resource);
+            list.insert("kind".to_owned(), Value::from(kind));
+            list.insert("apiVersion".to_owned(), Value::from(api_version));
+            list.insert("metadata".to_owned(), metadata);
+            list.insert(items_name.to_owned(), items.collect::<Result<_, _>>()?);
+            return Ok(ListBody::whole(yaml(&Value::Object(list))?));
         }
         let items = entries.iter().map(|entry| self.item(entry));
         let items: Vec<Bytes> = items.collect::<Result<_, _>>()?;
@@ -186,14 +198,18 @@ impl View {
             let schema = schema.ok_or_else(|| ApiError::internal("the schema of lists is missing"))?;
             let metadata = proto::encode_message(&metadata, schema).map_err(ApiError::internal)?;
             let total = items.iter().map(|item| proto::item_length(item.len())).sum();
-            let frame = proto::ListFrame::new(&self.api_version(), &self.resource.list_kind, &metadata, total);
+            let frame = proto::ListFrame::new(&api_version, &kind, &metadata, total);
             return Ok(ListBody::protobuf(frame, items));
         }
-        let head = format!(
-            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
-            Value::from(self.resource.list_kind.as_str()),
-            Value::from(self.api_version()),
+        let mut head = format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},",
+            Value::from(kind),
+            Value::from(api_version),
         );
+        for (name, value) in self.output.list_facts(&self.resource) {
+            head.push_str(&format!("{}:{value},", Value::from(name)));
+        }
+        head.push_str(&format!("\"{items_name}\":["));
         Ok(ListBody::json(head, items, "]}\n"))
     }
 
@@ -237,7 +253,11 @@ impl View {
         });
         Ok(match self.encoding {
             Encoding::Protobuf => proto::watch_frame("BOOKMARK", &self.seal(&self.message(&object)?)).into(),
-            Encoding::Json | Encoding::Yaml => json_frame("BOOKMARK", object.to_string().as_bytes()),
+            Encoding::Json | Encoding::Yaml => {
+                // It is no object: the first of these is still to say what the columns are.
+                let shown = self.output.object(&self.resource, object, false);
+                json_frame("BOOKMARK", shown.to_string().as_bytes())
+            }
         })
     }
 
@@ -252,6 +272,10 @@ impl View {
         }
         json_frame("ERROR", status.to_string().as_bytes())
     }
+}
+
+fn encode(value: &Value) -> Result<Bytes, ApiError> {
+    serde_json::to_vec(value).map(Into::into).map_err(ApiError::internal)
 }
 
 fn yaml(value: &Value) -> Result<Bytes, ApiError> {

@@ -24,6 +24,7 @@ use super::list::{prefix, read_error, selected, too_old};
 use super::list_options;
 use super::selection::Selection;
 use super::view::View;
+use crate::negotiate::Ask;
 use crate::request::ApiRequest;
 use crate::response::{self, BoxError, Response};
 use crate::server::ApiServer;
@@ -48,7 +49,7 @@ struct Options {
 /// 400 and 422 for bad parameters, 504 for a revision that is not reached, the store's. A revision that is forgotten is
 /// told by an event.
 pub(crate) async fn watch(server: &Arc<ApiServer>, request: ApiRequest, target: Target) -> Result<Response, ApiError> {
-    let view = View::streaming(server, &request, &target.resource)?;
+    let view = View::new(server, &request, &target.resource, Ask::Watch)?;
     let selection = Selection::from_query(&request.query, &target.resource)?;
     let options = options(server, &request)?;
     let resource = server.cache.resource(&target.resource.storage);
@@ -317,12 +318,17 @@ impl Stream {
             (true, false) => "DELETED",
             (false, false) => return Ok(None),
         };
-        let frame = event.frame(self.view.frame_number(kind), || match &event.previous {
+        let make = || match &event.previous {
             Some(previous) if kind == "DELETED" && event.kind != ChangeKind::Deleted => {
                 self.view.frame(kind, &previous.json_at(event.revision))
             }
             _ => self.view.entry_frame(kind, &event.object),
-        });
+        };
+        let frame = if self.view.tells_time() {
+            make()
+        } else {
+            event.frame(self.view.frame_number(kind), make)
+        };
         frame.map(Some)
     }
 }

@@ -19,7 +19,7 @@ use minato_auth::{
     TokenSpec, UserInfo,
 };
 use minato_meta::{ApiError, GroupResource, GroupVersionKind, GroupVersionResource, Revision};
-use minato_rules::{Column, ResourceInfo, Strategy, Subresource, Verb};
+use minato_rules::{ResourceInfo, Strategy, Subresource, Verb};
 use minato_storage::cache::CacheOptions;
 use minato_storage::{
     Commit, CommitError, EmbeddedOptions, EmbeddedStore, Event, EventKind, Expect, KeyValue, ListPage, ListRequest, Op,
@@ -242,12 +242,6 @@ impl Strategy for Plain {
     fn graceful_deletion_seconds(&self, object: &Value) -> Option<u64> {
         let scheduled = object.pointer("/spec/nodeName").is_some();
         self.grace.map(|g| if scheduled { g } else { 0 })
-    }
-    fn columns(&self) -> Vec<Column> {
-        Vec::new()
-    }
-    fn cells(&self, _: &Value, _: Timestamp) -> Vec<Value> {
-        Vec::new()
     }
 }
 

@@ -3,10 +3,10 @@
 use ipnet::IpNet;
 use jiff::Timestamp;
 use minato_meta::{FieldError, FieldErrors, names};
-use minato_rules::{Column, Strategy};
+use minato_rules::{Column, Strategy, age};
 use serde_json::{Value, json};
 
-use super::{age, column, conditions, fill, integer, string, text, unchanged};
+use super::{column, conditions, fill, integer, string, text, unchanged};
 
 /// Minor versions that can be hosted.
 const VERSIONS: &[&str] = &["1.36"];

@@ -106,15 +106,6 @@ fn unchanged(errors: &mut FieldErrors, object: &Value, old: &Value, field: &str)
     }
 }
 
-/// Placeholder until rules exports it.
-fn age(object: &Value, now: jiff::Timestamp) -> Value {
-    let made = text(object, "/metadata/creationTimestamp").parse::<jiff::Timestamp>();
-    json!(made.map_or_else(
-        |_| "<unknown>".to_owned(),
-        |made| format!("{}s", now.as_second() - made.as_second())
-    ))
-}
-
 fn column(name: &str, column_type: &str, description: &str) -> Column {
     Column {
         name: name.to_owned(),

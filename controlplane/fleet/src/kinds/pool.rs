@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use minato_meta::{FieldError, FieldErrors, names};
-use minato_rules::{Column, Strategy};
+use minato_rules::{Column, Strategy, age};
 use serde_json::{Value, json};
 
-use super::{age, column, conditions, fill, integer, string, text, unchanged};
+use super::{column, conditions, fill, integer, string, text, unchanged};
 
 /// Largest pool. A cluster may have any number of pools.
 const MAX_REPLICAS: i64 = 1000;
