@@ -69,7 +69,7 @@ impl World {
             pki,
             kubeconfig,
             tasks: Tasks::new(),
-            directory: directory,
+            directory,
         }
     }
 

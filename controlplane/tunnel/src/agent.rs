@@ -187,7 +187,10 @@ fn server_name(config: &AgentConfig) -> Result<ServerName<'static>, AttemptError
 }
 
 /// Serves a tunnel until it is lost (`false`) or a new certificate asks for another (`true`).
-async fn serve(tunnel: Upgraded, config: &mut AgentConfig, tasks: &Tasks) -> bool {
+pub(super) async fn serve<T>(tunnel: T, config: &mut AgentConfig, tasks: &Tasks) -> bool
+where
+    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
     let kubelet = config.kubelet;
     let relays = tasks.clone();
     let service = service_fn(move |request| {

@@ -15,6 +15,8 @@
 mod agent;
 mod plain;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use agent::{AgentConfig, AgentHandle, TunnelAgent};
 pub use plain::PlainEgress;
@@ -29,8 +31,10 @@ const KUBELET: &str = "kubelet.invalid:10250";
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// An end that does not answer a probe for so long is gone.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes in flight on one stream, and on one tunnel.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const TUNNEL_WINDOW: u32 = 4 << 20;
 /// Streams of one tunnel at the same time.
-const MAX_STREAMS: u32 = 1000;
+const MAX_STREAMS: u32 = 512;
+/// Bytes that one stream may have on its way unread.
+const STREAM_WINDOW: u32 = 128 * 1024;
+/// Bytes that a tunnel may have on its way unread: of all its streams together, so that streams that nobody reads cannot
+/// stop the others.
+const TUNNEL_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;

@@ -54,6 +54,9 @@ pub struct KubeletConfiguration {
     pub container_log_max_size: String,
     /// Log files kept per container.
     pub container_log_max_files: u32,
+    /// How often logs' sizes are looked at.
+    #[serde(deserialize_with = "duration")]
+    pub container_log_monitor_interval: Duration,
     /// Most processes in a pod; -1 for no limit.
     pub pod_pids_limit: i64,
     /// Whether CPU limits are enforced.
@@ -86,6 +89,7 @@ impl Default for KubeletConfiguration {
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             container_log_max_size: "10Mi".to_owned(),
             container_log_max_files: 5,
+            container_log_monitor_interval: Duration::from_secs(10),
             pod_pids_limit: -1,
             cpu_cfs_quota: true,
             server_tls_bootstrap: true,

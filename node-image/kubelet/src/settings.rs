@@ -76,6 +76,7 @@ pub struct Settings {
     pub(crate) authorization: AuthorizationWebhook,
     pub(crate) log_size: u64,
     pub(crate) log_files: usize,
+    pub(crate) log_interval: Duration,
     pub(crate) pids_limit: Option<u64>,
     pub(crate) cpu_quota: bool,
     pub(crate) serving_certificate: bool,
@@ -124,6 +125,9 @@ impl Settings {
         if config.container_log_max_files < 2 {
             return Err(bad("containerLogMaxFiles", "must be at least 2"));
         }
+        if config.container_log_monitor_interval.is_zero() {
+            return Err(bad("containerLogMonitorInterval", "must be positive"));
+        }
         if config.node_lease_duration_seconds == 0 {
             return Err(bad("nodeLeaseDurationSeconds", "must be positive"));
         }
@@ -169,6 +173,7 @@ impl Settings {
             authorization: config.authorization.webhook,
             log_size,
             log_files: config.container_log_max_files as usize,
+            log_interval: config.container_log_monitor_interval,
             pids_limit: u64::try_from(config.pod_pids_limit).ok(),
             cpu_quota: config.cpu_cfs_quota,
             serving_certificate: config.server_tls_bootstrap,

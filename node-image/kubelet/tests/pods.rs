@@ -227,11 +227,60 @@ async fn the_kubelet_serves_logs_and_streams_to_those_who_may() {
         .unwrap()
         .unwrap();
     assert_eq!(frame.into_data().unwrap().as_ref(), b"hello\n");
+    follows_over_rotations(&cluster, &admin).await;
     // The log ends with its container.
     cluster.delete("talk", None).await;
     let rest = tokio::time::timeout(common::LIMIT, followed.collect()).await.unwrap();
     assert!(rest.unwrap().to_bytes().is_empty());
     cluster.stop().await;
+}
+
+/// No line is lost or comes twice while the file is moved away under its reader.
+async fn follows_over_rotations(cluster: &Cluster, client: &common::KubeletClient) {
+    use http_body_util::BodyExt;
+    let script = "i=0; while :; do echo line-$i; i=$((i+1)); [ $((i % 20)) != 0 ] || sleep 0.05; done";
+    let pod = cluster
+        .pod(
+            "chatty",
+            json!({"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "command": ["sh", "-c", script]}]}),
+        )
+        .await;
+    cluster.until_phase("chatty", "Running").await;
+    let uid = pod.metadata.uid.unwrap();
+    let directory = cluster
+        .files()
+        .join(format!("root/var/log/pods/default_chatty_{uid}/c"));
+    let rotated = || std::fs::read_dir(&directory).unwrap().flatten().count();
+    let (status, mut body) = cluster
+        .request(client, "GET", "/containerLogs/default/chatty/c?follow=true")
+        .await;
+    assert_eq!(status, 200);
+    let mut text = String::new();
+    let followed = async {
+        let mut enough = usize::MAX;
+        while text.len() < enough {
+            let frame = body.frame().await.unwrap().unwrap();
+            text.push_str(std::str::from_utf8(&frame.into_data().unwrap()).unwrap());
+            // Some more after the third rotation.
+            if enough == usize::MAX && rotated() >= 4 {
+                enough = text.len() + 2000;
+            }
+        }
+    };
+    tokio::time::timeout(common::LIMIT, followed)
+        .await
+        .expect("the log goes on");
+    let numbers: Vec<u64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("line-")?.parse().ok())
+        .collect();
+    assert!(numbers.len() > 1000);
+    // The first lines may have been rotated away; the last may be cut.
+    let first = numbers[0];
+    let complete = &numbers[..numbers.len() - 1];
+    assert!(complete.iter().zip(first..).all(|(got, wanted)| *got == wanted));
+    cluster.delete("chatty", None).await;
+    cluster.until_gone("chatty").await;
 }
 
 /// The rest of what kubectl does to a running pod, and probes over the network.

@@ -169,8 +169,10 @@ impl Session {
         };
         self.inner.send(syn).await?;
         tokio::select! {
-            () = self.inner.closed.cancelled() => Err(SessionError::Closed),
+            biased;
+            // A short command may be over, and the connection with it, before its streams' last reply is looked at.
             answer = replied => answer.unwrap_or(Err(SessionError::Closed)).map(|()| stream),
+            () = self.inner.closed.cancelled() => Err(SessionError::Closed),
         }
     }
 

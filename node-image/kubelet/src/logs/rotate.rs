@@ -5,18 +5,14 @@ use std::collections::HashMap;
 use std::io::{Result, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use minato_cri::v1::ContainerState;
 
 use crate::context::Context;
 
-/// How often sizes are looked at; upstream's figure.
-const PERIOD: Duration = Duration::from_secs(10);
-
 /// Keeps logs within their bounds, for ever.
 pub(crate) async fn rotate(context: Arc<Context>) {
-    let mut tick = tokio::time::interval(PERIOD);
+    let mut tick = tokio::time::interval(context.settings.log_interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

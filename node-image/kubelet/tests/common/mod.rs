@@ -103,6 +103,7 @@ impl Cluster {
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.local",
+            "containerLogMaxSize": "20Ki", "containerLogMonitorInterval": "1s",
             "staticPodPath": self.files().join("manifests"),
             "containerRuntimeEndpoint": format!("unix://{}", TestNode::SOCKET),
             "authentication": {"x509": {"clientCAFile": self.files().join("ca.crt")}},
