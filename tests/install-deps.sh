@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing needs from Debian's packages; does nothing when all of it is there.
 set -euo pipefail
-need=(containerd runc containernetworking-plugins busybox-static nftables iptables iproute2 protobuf-compiler)
+need=(containerd runc containernetworking-plugins busybox-static nftables iptables iproute2 conntrack curl protobuf-compiler)
 missing=()
 for p in "${need[@]}"; do dpkg -s "$p" >/dev/null 2>&1 || missing+=("$p"); done
 if [ ${#missing[@]} -gt 0 ]; then
