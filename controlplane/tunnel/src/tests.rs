@@ -79,7 +79,11 @@ async fn streams_that_nobody_reads_do_not_stop_the_others() {
         let mut stream = server.connect(&kubelet()).await.unwrap();
         stream.write_all(b"f").await.unwrap();
         // Its first byte has come; more than its window is on the way.
-        stream.read_exact(&mut [0]).await.unwrap();
+        let mut byte = [0];
+        tokio::time::timeout(LIMIT, stream.read_exact(&mut byte))
+            .await
+            .unwrap()
+            .unwrap();
         stuck.push(stream);
     }
     let talk = async {
