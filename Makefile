@@ -1,7 +1,7 @@
 # The few targets there are; `make test` is what CI runs.
 .PHONY: up down test lint deps
 up: deps
-	cargo build --bin minato --bin minato-bootstrap --bin kubelet --bin kube-proxy
+	cargo build --bin minato --bin minato-bootstrap --bin kubelet --bin kube-proxy --bin minato-dns
 	target/debug/minato up
 down:
 	cargo build --bin minato

@@ -18,9 +18,10 @@ use minato_streams::{Egress, NodeListener};
 use minato_tunnel::TunnelServer;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
 
 use crate::StartError;
-use crate::config::Role;
+use crate::config::{Role, Workloads};
 
 /// The user that the API server is to kubelets; a default role binding lets it use their API.
 const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
@@ -75,6 +76,10 @@ pub(crate) fn deps(
         let own = management.resources.iter().cloned();
         extra_resources.extend(own.map(|(resource, schema)| (resource, Some(schema))));
     }
+    let mut bootstrap_objects = bootstrap_objects();
+    if let Role::Workloads(workloads) = role {
+        bootstrap_objects.extend(dns_service(workloads));
+    }
     Deps {
         authenticator: Arc::new(UnionAuthenticator::new(vec![
             Arc::new(X509Authenticator),
@@ -88,7 +93,7 @@ pub(crate) fn deps(
         node_listener,
         token_issuer: Some(keys),
         extra_resources,
-        bootstrap_objects: bootstrap_objects(),
+        bootstrap_objects,
     }
 }
 
@@ -111,4 +116,30 @@ fn admission(
     }
     chain.push(Arc::new(RoleEscalation::new(rbac, authorizer)));
     chain
+}
+
+/// The Service by whose address pods find their resolver: the tenth, as users of kubeadm expect. Every node answers there
+/// itself, so it has no endpoints; the object keeps the address from anybody else.
+fn dns_service(workloads: &Workloads) -> Option<Value> {
+    let address = workloads.service_cidr.hosts().nth(9)?.to_string();
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kube-dns",
+            "namespace": "kube-system",
+            "labels": {"k8s-app": "kube-dns", "kubernetes.io/name": "kube-dns"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [
+                {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
+                {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},
+            ],
+            "sessionAffinity": "None",
+        },
+    }))
 }

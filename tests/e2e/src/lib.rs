@@ -25,7 +25,13 @@ fn programs() -> PathBuf {
     // target/<profile>/deps/<test>
     let directory = here.parent().and_then(Path::parent).unwrap().to_owned();
     BUILD.call_once(|| {
-        let packages = ["minato", "minato-bootstrap", "minato-kubelet", "minato-kube-proxy"];
+        let packages = [
+            "minato",
+            "minato-bootstrap",
+            "minato-kubelet",
+            "minato-kube-proxy",
+            "minato-dns",
+        ];
         let arguments = packages.iter().flat_map(|package| ["--package", package]);
         let status = Command::new("cargo").args(["build", "--bins"]).args(arguments).status();
         let status = status.expect("cargo runs");

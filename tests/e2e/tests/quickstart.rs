@@ -229,7 +229,7 @@ fn any_one_process_may_be_killed() {
     assert_eq!(planes.len(), 1);
     kill(planes[0]);
     quick.until(&["get", "--raw", "/readyz"], |text| text == "ok");
-    for program in ["kubelet", "kube-proxy", "containerd"] {
+    for program in ["kubelet", "kube-proxy", "minato-dns", "containerd"] {
         let pids = quick.processes_on_nodes(program);
         assert_eq!(pids.len(), 2, "{program}: {pids:?}");
         kill(pids[0]);

@@ -21,7 +21,7 @@ const MANAGER_TIMEOUT: Duration = Duration::from_secs(30);
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(60);
 const NODES_TIMEOUT: Duration = Duration::from_secs(180);
 /// Programs of the worker nodes, built with this one.
-const NODE_PROGRAMS: &[&str] = &["minato-bootstrap", "kubelet", "kube-proxy"];
+const NODE_PROGRAMS: &[&str] = &["minato-bootstrap", "kubelet", "kube-proxy", "minato-dns"];
 
 /// Starts what is not running, makes the cluster if it is not there, and waits for its nodes.
 pub(crate) async fn up(options: &Options) -> anyhow::Result<()> {
