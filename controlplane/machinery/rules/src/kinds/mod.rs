@@ -1,8 +1,18 @@
 //! The built-in kinds: a table of facts, and the behaviour of those that have any of their own.
 
 mod apps;
+mod autoscaling;
+mod batch;
+mod certificates;
+mod classes;
+mod coordination;
 pub(crate) mod core;
+mod extension;
+mod networking;
 mod plain;
+mod policy;
+mod rbac;
+mod storage;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
-use super::plain::{Plain, Review};
-use super::{apps, core};
+use super::plain::Review;
+use super::{
+    apps, autoscaling, batch, certificates, classes, coordination, core, extension, networking, policy, rbac, storage,
+};
 use crate::resource::{Strategy, Verb};
 
 /// One kind. Empty strings and slices where there is nothing to say.
@@ -55,6 +57,8 @@ const POD_PARTS: Names = &[
 #[derive(Clone, Copy)]
 struct Group(&'static str, &'static str);
 
+const ADMISSION: Group = Group("admissionregistration.k8s.io", "io.k8s.api.admissionregistration");
+const FLOW_CONTROL: Group = Group("flowcontrol.apiserver.k8s.io", "io.k8s.api.flowcontrol");
 const CORE: Group = Group("", "io.k8s.api.core");
 const APPS: Group = Group("apps", "io.k8s.api.apps");
 const AUTHENTICATION: Group = Group("authentication.k8s.io", "io.k8s.api.authentication");
@@ -155,36 +159,43 @@ pub(super) const ROWS: &[Row] = &[
     APPS.namespaced("Deployment", "deployments", of::<apps::Deployment>).short(&["deploy"]).in_all().with(SCALED),
     APPS.namespaced("ReplicaSet", "replicasets", of::<apps::ReplicaSet>).short(&["rs"]).in_all().with(SCALED),
     APPS.namespaced("StatefulSet", "statefulsets", of::<apps::StatefulSet>).short(&["sts"]).in_all().with(SCALED),
-    AUTOSCALING.namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers", of::<Plain>).version("v2").short(&["hpa"]).in_all().with(STATUS),
-    BATCH.namespaced("CronJob", "cronjobs", of::<Plain>).short(&["cj"]).in_all().with(STATUS),
-    BATCH.namespaced("Job", "jobs", of::<Plain>).in_all().with(STATUS),
-    CERTIFICATES.cluster("CertificateSigningRequest", "certificatesigningrequests", of::<Plain>).short(&["csr"]).with(&["approval", "status"]),
-    COORDINATION.namespaced("Lease", "leases", of::<Plain>),
-    DISCOVERY.namespaced("EndpointSlice", "endpointslices", of::<Plain>),
+    AUTOSCALING.namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers", of::<autoscaling::HorizontalPodAutoscaler>).version("v2").short(&["hpa"]).in_all().with(STATUS),
+    AUTOSCALING.namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers", of::<autoscaling::HorizontalPodAutoscalerV1>).short(&["hpa"]).in_all().with(STATUS).stored("autoscaling", "v2"),
+    BATCH.namespaced("CronJob", "cronjobs", of::<batch::CronJob>).short(&["cj"]).in_all().with(STATUS),
+    BATCH.namespaced("Job", "jobs", of::<batch::Job>).in_all().with(STATUS),
+    CERTIFICATES.cluster("CertificateSigningRequest", "certificatesigningrequests", of::<certificates::CertificateSigningRequest>).short(&["csr"]).with(&["approval", "status"]),
+    COORDINATION.namespaced("Lease", "leases", of::<coordination::Lease>),
+    DISCOVERY.namespaced("EndpointSlice", "endpointslices", of::<networking::EndpointSlice>),
     EVENTS.namespaced("Event", "events", of::<core::Event>).short(&["ev"]).stored("", "v1"),
-    NETWORKING.namespaced("Ingress", "ingresses", of::<Plain>).short(&["ing"]).with(STATUS),
-    NETWORKING.cluster("IngressClass", "ingressclasses", of::<Plain>),
-    NETWORKING.cluster("IPAddress", "ipaddresses", of::<Plain>).short(&["ip"]),
-    NETWORKING.namespaced("NetworkPolicy", "networkpolicies", of::<Plain>).short(&["netpol"]),
-    NETWORKING.cluster("ServiceCIDR", "servicecidrs", of::<Plain>).with(STATUS),
-    NODE.cluster("RuntimeClass", "runtimeclasses", of::<Plain>),
-    POLICY.namespaced("PodDisruptionBudget", "poddisruptionbudgets", of::<Plain>).short(&["pdb"]).with(STATUS),
-    RBAC.cluster("ClusterRoleBinding", "clusterrolebindings", of::<Plain>),
-    RBAC.cluster("ClusterRole", "clusterroles", of::<Plain>),
-    RBAC.namespaced("RoleBinding", "rolebindings", of::<Plain>),
-    RBAC.namespaced("Role", "roles", of::<Plain>),
-    SCHEDULING.cluster("PriorityClass", "priorityclasses", of::<Plain>).short(&["pc"]),
-    STORAGE.cluster("CSIDriver", "csidrivers", of::<Plain>),
-    STORAGE.cluster("CSINode", "csinodes", of::<Plain>),
-    STORAGE.namespaced("CSIStorageCapacity", "csistoragecapacities", of::<Plain>),
-    STORAGE.cluster("StorageClass", "storageclasses", of::<Plain>).short(&["sc"]),
-    STORAGE.cluster("VolumeAttachment", "volumeattachments", of::<Plain>).with(STATUS),
-    STORAGE.cluster("VolumeAttributesClass", "volumeattributesclasses", of::<Plain>).short(&["vac"]),
+    NETWORKING.namespaced("Ingress", "ingresses", of::<networking::Ingress>).short(&["ing"]).with(STATUS),
+    NETWORKING.cluster("IngressClass", "ingressclasses", of::<networking::IngressClass>),
+    NETWORKING.cluster("IPAddress", "ipaddresses", of::<networking::IpAddress>).short(&["ip"]),
+    NETWORKING.namespaced("NetworkPolicy", "networkpolicies", of::<networking::NetworkPolicy>).short(&["netpol"]),
+    NETWORKING.cluster("ServiceCIDR", "servicecidrs", of::<networking::ServiceCidr>).with(STATUS),
+    NODE.cluster("RuntimeClass", "runtimeclasses", of::<classes::RuntimeClass>),
+    POLICY.namespaced("PodDisruptionBudget", "poddisruptionbudgets", of::<policy::PodDisruptionBudget>).short(&["pdb"]).with(STATUS),
+    RBAC.cluster("ClusterRoleBinding", "clusterrolebindings", of::<rbac::ClusterRoleBinding>),
+    RBAC.cluster("ClusterRole", "clusterroles", of::<rbac::ClusterRole>),
+    RBAC.namespaced("RoleBinding", "rolebindings", of::<rbac::RoleBinding>),
+    RBAC.namespaced("Role", "roles", of::<rbac::Role>),
+    SCHEDULING.cluster("PriorityClass", "priorityclasses", of::<classes::PriorityClass>).short(&["pc"]),
+    STORAGE.cluster("CSIDriver", "csidrivers", of::<storage::CsiDriver>),
+    STORAGE.cluster("CSINode", "csinodes", of::<storage::CsiNode>),
+    STORAGE.namespaced("CSIStorageCapacity", "csistoragecapacities", of::<storage::CsiStorageCapacity>),
+    STORAGE.cluster("StorageClass", "storageclasses", of::<storage::StorageClass>).short(&["sc"]),
+    STORAGE.cluster("VolumeAttachment", "volumeattachments", of::<storage::VolumeAttachment>).with(STATUS),
+    STORAGE.cluster("VolumeAttributesClass", "volumeattributesclasses", of::<storage::VolumeAttributesClass>).short(&["vac"]),
     AUTHENTICATION.cluster("SelfSubjectReview", "selfsubjectreviews", of::<Review>).created_only(),
     AUTHENTICATION.cluster("TokenReview", "tokenreviews", of::<Review>).created_only(),
     AUTHORIZATION.namespaced("LocalSubjectAccessReview", "localsubjectaccessreviews", of::<Review>).created_only(),
     AUTHORIZATION.cluster("SelfSubjectAccessReview", "selfsubjectaccessreviews", of::<Review>).created_only(),
     AUTHORIZATION.cluster("SelfSubjectRulesReview", "selfsubjectrulesreviews", of::<Review>).created_only(),
     AUTHORIZATION.cluster("SubjectAccessReview", "subjectaccessreviews", of::<Review>).created_only(),
-    APIEXTENSIONS.cluster("CustomResourceDefinition", "customresourcedefinitions", of::<Plain>).short(&["crd", "crds"]).categories(EXTENSIONS).with(STATUS),
+    ADMISSION.cluster("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", of::<extension::MutatingWebhooks>).categories(EXTENSIONS),
+    ADMISSION.cluster("ValidatingAdmissionPolicy", "validatingadmissionpolicies", of::<extension::ValidatingPolicy>).categories(EXTENSIONS).with(STATUS),
+    ADMISSION.cluster("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", of::<extension::PolicyBinding>).categories(EXTENSIONS),
+    ADMISSION.cluster("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", of::<extension::ValidatingWebhooks>).categories(EXTENSIONS),
+    FLOW_CONTROL.cluster("FlowSchema", "flowschemas", of::<extension::FlowSchema>).with(STATUS),
+    FLOW_CONTROL.cluster("PriorityLevelConfiguration", "prioritylevelconfigurations", of::<extension::PriorityLevel>).with(STATUS),
+    APIEXTENSIONS.cluster("CustomResourceDefinition", "customresourcedefinitions", of::<extension::CustomResourceDefinition>).short(&["crd", "crds"]).categories(EXTENSIONS).with(STATUS),
 ];

@@ -1,0 +1,8 @@
+//! Workloads that end.
+
+mod cron_job;
+mod job;
+mod schedule;
+
+pub(super) use cron_job::CronJob;
+pub(super) use job::Job;
