@@ -105,10 +105,13 @@ impl NodeIpam {
         let Some(node) = self.nodes.get(&key) else {
             return Ok(Next::Done);
         };
-        if !assigned(&node).is_empty() || node.metadata.deletion_timestamp.is_some() {
+        let unsure = self.unsure.lock().remove(ops::uid(&node.metadata));
+        let has = assigned(&node);
+        if !has.is_empty() || node.metadata.deletion_timestamp.is_some() {
+            // What was to be written when the node had its range already, unknown to the cache.
+            self.give_back(unsure.into_iter().flatten().filter(|cidr| !has.contains(cidr)));
             return Ok(Next::Done);
         }
-        let unsure = self.unsure.lock().remove(ops::uid(&node.metadata));
         let Some(cidrs) = unsure.or_else(|| self.take()) else {
             let text = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder
