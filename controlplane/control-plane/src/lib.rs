@@ -102,7 +102,7 @@ impl ControlPlane {
             "kubernetes-admin",
             &admin,
         );
-        write_private(&path, &text).map_err(io(format!("writing {}", path.display())))?;
+        minato_pki::write_private(&path, &text)?;
         tracing::info!(cluster = config.name, %address, "control plane ready");
         Ok(Self {
             server,
@@ -158,19 +158,4 @@ fn server_tls(pki: &ClusterPki, names: &Serving) -> Result<Arc<ServerTls>, Start
     let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).map_err(|e| tls(&e))?;
     let authority = CertificateDer::from_pem_slice(pki.ca_certificate().as_bytes()).map_err(|e| tls(&e))?;
     ServerTls::new(vec![certificate], key, &[authority]).map_err(|e| tls(&e))
-}
-
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let temporary = path.with_extension("tmp");
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(temporary, path)
 }

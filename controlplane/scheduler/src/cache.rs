@@ -74,13 +74,20 @@ impl NodeInfo {
     }
 }
 
+#[derive(Debug)]
+struct Placed {
+    node: String,
+    /// Decided here, and not yet seen in the API.
+    assumed: bool,
+}
+
 /// All nodes. A pod counts from the moment that a node was picked for it.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     nodes: Vec<NodeInfo>,
     by_name: HashMap<String, usize>,
     /// Where each pod counts, by uid.
-    placed: HashMap<String, String>,
+    placed: HashMap<String, Placed>,
 }
 
 impl Cache {
@@ -130,10 +137,25 @@ impl Cache {
         }
     }
 
-    /// Counts a pod on its node; replaces what was counted for it before.
-    pub(crate) fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
+    /// Counts a pod on the node that was picked for it.
+    pub(crate) fn assume(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.count(pod, node, true);
+    }
+
+    /// Takes back what was assumed. A pod that the API shows on a node stays counted there.
+    pub(crate) fn forget(&mut self, uid: &str) {
+        if self.placed.get(uid).is_some_and(|placed| placed.assumed) {
+            self.remove_pod(uid);
+        }
+    }
+
+    fn count(&mut self, pod: Arc<PodInfo>, node: &str, assumed: bool) {
         self.remove_pod(&pod.uid);
-        self.placed.insert(pod.uid.clone(), node.to_owned());
+        let placed = Placed {
+            node: node.to_owned(),
+            assumed,
+        };
+        self.placed.insert(pod.uid.clone(), placed);
         self.entry(node).add(pod);
     }
 
@@ -143,7 +165,7 @@ impl Cache {
         match pod::node_name(pod) {
             Some(node) if !pod::is_finished(pod) => {
                 let node = node.to_owned();
-                self.place(Arc::new(PodInfo::new(pod.clone())), &node);
+                self.count(Arc::new(PodInfo::new(pod.clone())), &node, false);
             }
             Some(_) => self.remove_pod(uid),
             // Not yet bound as far as the API is concerned; it may be assumed.
@@ -152,7 +174,7 @@ impl Cache {
     }
 
     pub(crate) fn remove_pod(&mut self, uid: &str) {
-        let Some(node) = self.placed.remove(uid) else {
+        let Some(Placed { node, .. }) = self.placed.remove(uid) else {
             return;
         };
         if let Some(at) = self.by_name.get(&node).copied() {
@@ -194,7 +216,7 @@ mod tests {
         let mut cache = Cache::default();
         let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap_or_default();
         cache.set_node(&Arc::new(node));
-        cache.place(Arc::new(PodInfo::new(pod("a", None, "Pending"))), "n");
+        cache.assume(Arc::new(PodInfo::new(pod("a", None, "Pending"))), "n");
         cache.set_pod(&pod("a", Some("n"), "Running"));
         assert_eq!(
             cache.node("n").map(|n| (n.requested.milli_cpu, n.pods.len())),
@@ -206,6 +228,19 @@ mod tests {
             Some((0, 0))
         );
         assert!(!cache.is_placed("a"));
+    }
+
+    #[test]
+    fn only_what_is_assumed_is_taken_back() {
+        let mut cache = Cache::default();
+        cache.assume(Arc::new(PodInfo::new(pod("a", None, "Pending"))), "n");
+        cache.forget("a");
+        assert!(!cache.is_placed("a"));
+        // The reply to the binding was lost, and the pod is bound all the same.
+        cache.assume(Arc::new(PodInfo::new(pod("a", None, "Pending"))), "n");
+        cache.set_pod(&pod("a", Some("m"), "Pending"));
+        cache.forget("a");
+        assert!(cache.is_placed("a"));
     }
 
     #[test]

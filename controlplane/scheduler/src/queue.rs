@@ -2,7 +2,7 @@
 //!
 //! Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/scheduling-framework/>; times are upstream's.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ struct Inner {
     gated: HashMap<PodId, Waiting>,
     /// Where each pod is.
     places: HashMap<PodId, Place>,
+    /// Taken out to be tried. A pod that is not among them when its attempt ends is gone, or has changed meanwhile.
+    tried: HashSet<PodId>,
     /// Number of events so far; a pod that failed while one happened is tried again.
     events: u64,
     sequence: u64,
@@ -139,6 +141,7 @@ impl Queue {
         let mut inner = self.inner.lock();
         let now = Instant::now();
         let old = inner.take_out(&id(&pod));
+        inner.tried.remove(&id(&pod));
         let waiting = Waiting {
             attempts: old.as_ref().map_or(0, |old| old.attempts),
             entered: old.as_ref().map_or(now, |old| old.entered),
@@ -160,7 +163,9 @@ impl Queue {
 
     /// Forgets a pod.
     pub(crate) fn remove(&self, pod: &PodId) {
-        self.inner.lock().take_out(pod);
+        let mut inner = self.inner.lock();
+        inner.take_out(pod);
+        inner.tried.remove(pod);
     }
 
     /// The next pod to try, and the number of events so far. The pod is out of the queue until it is put back.
@@ -171,6 +176,7 @@ impl Queue {
                 let due = inner.ripen(Instant::now());
                 if let Some((_, mut waiting)) = inner.active.pop_first() {
                     inner.places.remove(&id(&waiting.pod));
+                    inner.tried.insert(id(&waiting.pod));
                     waiting.attempts += 1;
                     waiting.tried = Instant::now();
                     return (waiting, inner.events);
@@ -190,8 +196,7 @@ impl Queue {
     /// what it waits for.
     pub(crate) fn put_back(&self, waiting: Waiting, events: u64) {
         let mut inner = self.inner.lock();
-        if inner.places.contains_key(&id(&waiting.pod)) {
-            // It changed meanwhile and is back already.
+        if !inner.tried.remove(&id(&waiting.pod)) {
             return;
         }
         if inner.events == events {
@@ -207,11 +212,16 @@ impl Queue {
     /// Puts a pod back whose attempt failed for reasons that have nothing to do with nodes.
     pub(crate) fn retry(&self, waiting: Waiting) {
         let mut inner = self.inner.lock();
-        if !inner.places.contains_key(&id(&waiting.pod)) {
+        if inner.tried.remove(&id(&waiting.pod)) {
             inner.back_off(waiting, Instant::now());
         }
         drop(inner);
         self.changed.notify_one();
+    }
+
+    /// The pod has been given a node.
+    pub(crate) fn done(&self, pod: &PodInfo) {
+        self.inner.lock().tried.remove(&id(pod));
     }
 
     /// Something happened: pods that may profit are tried again.
@@ -302,6 +312,17 @@ mod tests {
         queue.put_back(waiting, events);
         queue.next().await;
         assert_eq!(start.elapsed(), Duration::from_secs(303));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_goes_while_it_is_tried_does_not_come_back() {
+        let queue = Queue::default();
+        queue.add(pod("a", 0), false);
+        let (waiting, events) = queue.next().await;
+        queue.remove(&id(&pod("a", 0)));
+        queue.put_back(waiting.clone(), events);
+        queue.retry(waiting);
+        assert_eq!(queue.lengths(), [0, 0, 0, 0]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -42,6 +42,7 @@ pub struct Scheduler {
     recorder: Recorder,
     profile: Profile,
     cache: Mutex<Cache>,
+    pods: Informer<Pod>,
     queue: Queue,
     attempts: Family<Attempt, Counter>,
 }
@@ -77,8 +78,10 @@ impl Scheduler {
         runtime
             .metrics
             .register("scheduler_schedule_attempts", help, attempts.clone());
+        let (nodes, pods): (Informer<Node>, Informer<Pod>) = (runtime.informers.of(), runtime.informers.of());
         let this = Arc::new(Self {
             config,
+            pods: pods.clone(),
             recorder: runtime.recorder("default-scheduler"),
             runtime: runtime.with_tasks(tasks.clone()),
             profile: plugins::default_profile(),
@@ -86,7 +89,6 @@ impl Scheduler {
             queue: Queue::default(),
             attempts,
         });
-        let (nodes, pods): (Informer<Node>, Informer<Pod>) = (runtime.informers.of(), runtime.informers.of());
         this.follow(&nodes, &pods);
         tasks.spawn("scheduler", async move {
             nodes.synced().await;
@@ -203,9 +205,14 @@ impl Scheduler {
             let (waiting, events) = self.queue.next().await;
             let outcome = {
                 let mut cache = self.cache.lock();
+                if cache.is_placed(&waiting.pod.uid) {
+                    // Somebody else has given it a node.
+                    self.queue.done(&waiting.pod);
+                    continue;
+                }
                 let outcome = cycle::decide(&self.profile, &waiting.pod, &cache);
                 if let Ok(node) = &outcome {
-                    cache.place(waiting.pod.clone(), node);
+                    cache.assume(waiting.pod.clone(), node);
                 }
                 outcome
             };
@@ -228,6 +235,7 @@ impl Scheduler {
     async fn carry_out(&self, waiting: Waiting, node: &str) {
         match bind::bind(&self.runtime.client, &waiting.pod, node).await {
             Ok(()) => {
+                self.queue.done(&waiting.pod);
                 self.count("scheduled");
                 let key = &waiting.pod.key;
                 let text = format!("Successfully assigned {key} to {node}");
@@ -235,19 +243,32 @@ impl Scheduler {
                     .event(waiting.pod.pod.as_ref(), EventKind::Normal, "Scheduled", text);
             }
             Err(error) => {
-                self.cache.lock().remove_pod(&waiting.pod.uid);
+                self.cache.lock().forget(&waiting.pod.uid);
                 self.tell(Event::PodGone);
-                // Gone, another pod by now, or given a node by somebody else: the informer tells, nothing to try again.
-                let settled = matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409));
-                if !settled {
-                    self.count("error");
+                if matches!(&error, kube::Error::Api(status) if status.code == 404) {
+                    return self.queue.done(&waiting.pod);
+                }
+                // A conflict may be about anything: what the pod is now decides whether it is tried again.
+                let conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
+                if conflict && !self.waits(&waiting.pod) {
+                    return self.queue.done(&waiting.pod);
+                }
+                self.count("error");
+                if !conflict {
                     let text = format!("binding rejected: {error}");
                     self.recorder
                         .event(waiting.pod.pod.as_ref(), EventKind::Warning, "FailedScheduling", text);
-                    self.queue.retry(waiting);
                 }
+                self.queue.retry(waiting);
             }
         }
+    }
+
+    /// Whether the pod, as last seen, is still the one that was tried and has no node.
+    fn waits(&self, pod: &PodInfo) -> bool {
+        self.pods
+            .get(&pod.key)
+            .is_some_and(|now| now.metadata.uid.as_deref() == Some(pod.uid.as_str()) && pod::node_name(&now).is_none())
     }
 
     fn reject(self: &Arc<Self>, mut waiting: Waiting, events: u64, why: Unschedulable) {

@@ -15,15 +15,12 @@ mod zone;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
 use minato_api::k8s::core::v1::Service;
 use minato_api::k8s::discovery::v1::EndpointSlice;
-use minato_api::kube::config::{KubeConfigOptions, Kubeconfig};
-use minato_api::kube::{Client, Config};
-use minato_runtime::{Informers, Tasks};
+use minato_runtime::{Informers, NodeClient, Tasks};
 use tokio::signal::unix::{SignalKind, signal};
 
 use forward::Upstreams;
@@ -49,10 +46,6 @@ struct Options {
     resolv_conf: PathBuf,
 }
 
-/// How often a file that another process writes is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-const LOOK_FOR_RENEWAL: Duration = Duration::from_secs(60);
-
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("MINATO_LOG");
@@ -71,20 +64,9 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(options: &Options) -> anyhow::Result<()> {
-    // The kubelet writes it once the node has joined.
-    while !options.kubeconfig.exists() {
-        tokio::time::sleep(LOOK).await;
-    }
-    let kubeconfig = Kubeconfig::read_from(&options.kubeconfig).context("reading the kubeconfig")?;
-    let credential = kubeconfig
-        .auth_infos
-        .iter()
-        .filter_map(|user| user.auth_info.as_ref()?.client_certificate.as_ref())
-        .map(PathBuf::from)
-        .next();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let node = NodeClient::when_joined(&options.kubeconfig).await?;
     let tasks = Tasks::new();
-    let informers = Informers::new(Client::try_from(config)?, tasks.clone());
+    let informers = Informers::new(node.client.clone(), tasks.clone());
     let (services, slices) = (informers.of::<Service>(), informers.of::<EndpointSlice>());
     let zone = Zone::new(&options.cluster_domain, services.clone(), slices.clone())?;
     services.synced().await;
@@ -98,7 +80,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     tracing::info!(addresses = ?options.address, domain = options.cluster_domain, "answering");
     tokio::select! {
         () = tasks.token().cancelled() => anyhow::bail!("failed: {}", tasks.failure().unwrap_or_default()),
-        () = renewed(credential) => {
+        () = node.renewed() => {
             tracing::info!("the node has a new certificate; starting anew with it");
             Ok(())
         }
@@ -121,16 +103,4 @@ fn own(address: IpAddr) -> anyhow::Result<()> {
         "putting {address} on the loopback interface failed: {text}"
     );
     Ok(())
-}
-
-/// Ends when the file with the node's certificate has changed; the supervisor starts the program again.
-async fn renewed(file: Option<PathBuf>) {
-    let Some(file) = file else {
-        return std::future::pending().await;
-    };
-    let modified = || -> Option<SystemTime> { std::fs::metadata(&file).ok()?.modified().ok() };
-    let first = modified();
-    while modified() == first {
-        tokio::time::sleep(LOOK_FOR_RENEWAL).await;
-    }
 }

@@ -3,15 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use clap::Parser;
 use ipnet::IpNet;
-use minato_api::kube::config::{KubeConfigOptions, Kubeconfig};
-use minato_api::kube::{Client, Config};
 use minato_kube_proxy::{Proxy, ProxyConfig};
-use minato_runtime::{Health, Metrics, Tasks, serve_health};
+use minato_runtime::{Health, Metrics, NodeClient, Tasks, serve_health};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,10 +36,6 @@ struct Options {
     healthz_bind_address: SocketAddr,
 }
 
-/// How often a file that another process writes is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-const LOOK_FOR_RENEWAL: Duration = Duration::from_secs(60);
-
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("MINATO_LOG");
@@ -61,21 +54,14 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(options: &Options) -> anyhow::Result<()> {
-    // The kubelet writes it once the node has joined.
-    while !options.kubeconfig.exists() {
-        tokio::time::sleep(LOOK).await;
-    }
-    let kubeconfig = Kubeconfig::read_from(&options.kubeconfig).context("reading the kubeconfig")?;
-    let credential = credential_file(&kubeconfig);
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config)?;
+    let node = NodeClient::when_joined(&options.kubeconfig).await?;
     let tasks = Tasks::new();
     let config = ProxyConfig {
         node: options.hostname_override.clone(),
         cluster_cidr: options.cluster_cidr,
         local_addresses: options.local_address.clone(),
     };
-    let proxy = Arc::new(Proxy::start(config, client, &tasks));
+    let proxy = Arc::new(Proxy::start(config, node.client.clone(), &tasks));
     let health = Health::new();
     let of = proxy.clone();
     health.add_live(
@@ -97,29 +83,9 @@ async fn run(options: &Options) -> anyhow::Result<()> {
         () = tasks.token().cancelled() => {
             anyhow::bail!("kube-proxy failed: {}", tasks.failure().unwrap_or_default());
         }
-        () = renewed(credential) => {
+        () = node.renewed() => {
             tracing::info!("the node has a new certificate; starting anew with it");
             Ok(())
         }
-    }
-}
-
-/// The file with the client certificate, when it is in one.
-fn credential_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
-    let mut users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
-    users
-        .find_map(|user| user.client_certificate.as_ref())
-        .map(PathBuf::from)
-}
-
-/// Ends when the file has changed; the supervisor starts the proxy again, and the rules stay meanwhile.
-async fn renewed(file: Option<PathBuf>) {
-    let Some(file) = file else {
-        return std::future::pending().await;
-    };
-    let modified = || -> Option<SystemTime> { std::fs::metadata(&file).ok()?.modified().ok() };
-    let first = modified();
-    while modified() == first {
-        tokio::time::sleep(LOOK_FOR_RENEWAL).await;
     }
 }

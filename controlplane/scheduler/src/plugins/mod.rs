@@ -54,7 +54,7 @@ pub(crate) mod testing {
             cache.set_node(&Arc::new(serde_json::from_value(node.clone()).unwrap_or_default()));
         }
         for (node, value) in placed {
-            cache.place(Arc::new(pod(value.clone())), node);
+            cache.assume(Arc::new(pod(value.clone())), node);
         }
         cache
     }

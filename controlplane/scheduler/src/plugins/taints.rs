@@ -61,7 +61,7 @@ impl Plugin for TaintToleration {
         match untolerated(pod, node, &["NoSchedule", "NoExecute"]) {
             Some(taint) => {
                 let value = taint.value.as_deref().unwrap_or_default();
-                let reason = format!("node(s) had untolerated taint(s) {{{}: {value}}}", taint.key);
+                let reason = format!("node(s) had untolerated taint {{{}: {value}}}", taint.key);
                 Err(Rejection::unresolvable(reason))
             }
             None => Ok(()),
@@ -112,7 +112,7 @@ mod tests {
         let all = filtered(&TaintToleration, &with(json!([])), &cache);
         assert_eq!(
             all[0].1,
-            Err(Rejection::unresolvable("node(s) had untolerated taint(s) {k: v}"))
+            Err(Rejection::unresolvable("node(s) had untolerated taint {k: v}"))
         );
         assert_eq!(
             fitting(&TaintToleration, &with(json!([{"key": "k", "value": "v"}])), &cache),
