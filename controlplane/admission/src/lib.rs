@@ -4,6 +4,7 @@
 //! May depend on: machinery crates, `auth`, `client`.
 //! Source: <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>.
 
+mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
 mod objects;
@@ -13,6 +14,7 @@ mod role_escalation;
 mod service_account;
 mod tolerations;
 
+pub use limit_ranger::LimitRanger;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use node_restriction::NodeRestriction;
 pub use priority::Priority;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use minato_admission::{
-    AdmissionPlugin, DefaultTolerationSeconds, NamespaceLifecycle, NodeRestriction, Priority, RoleEscalation,
-    ServiceAccount, TaintNodesByCondition,
+    AdmissionPlugin, DefaultTolerationSeconds, LimitRanger, NamespaceLifecycle, NodeRestriction, Priority,
+    RoleEscalation, ServiceAccount, TaintNodesByCondition,
 };
 use minato_apiserver::{Deps, KubeletAccess};
 use minato_auth::{
@@ -106,7 +106,8 @@ fn admission(
 ) -> Vec<Arc<dyn AdmissionPlugin>> {
     let mut chain: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(NamespaceLifecycle::new(reader.clone()))];
     if let Role::Workloads(_) = role {
-        chain.extend::<[Arc<dyn AdmissionPlugin>; 5]>([
+        chain.extend::<[Arc<dyn AdmissionPlugin>; 6]>([
+            Arc::new(LimitRanger::new(reader.clone())),
             Arc::new(ServiceAccount::new(reader.clone())),
             Arc::new(NodeRestriction::new(reader.clone())),
             Arc::new(TaintNodesByCondition),

@@ -78,3 +78,53 @@ async fn pods_get_accounts_tolerations_and_priorities() {
     assert!(!success && text.contains("this namespace may not be deleted"), "{text}");
     plane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limit_ranges_fill_in_and_refuse() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    until_ok(&admin, &["get", "serviceaccount", "default"]).await;
+    let range = json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "r"},
+        "spec": {"limits": [{
+            "type": "Container",
+            "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}, "min": {"cpu": "50m"},
+        }]},
+    });
+    let (success, text) = kubectl(&admin, &range.to_string(), &["create", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let with = |name: &str, resources: Value| {
+        pod(
+            name,
+            json!({"containers": [{"name": "c", "image": "i", "resources": resources}]}),
+        )
+    };
+    // (given, what becomes of it)
+    let cases = [
+        (
+            "none",
+            json!({}),
+            json!({"limits": {"cpu": "500m"}, "requests": {"cpu": "100m"}}),
+        ),
+        (
+            "limit",
+            json!({"limits": {"cpu": "800m"}}),
+            json!({"limits": {"cpu": "800m"}, "requests": {"cpu": "800m"}}),
+        ),
+    ];
+    for (name, given, expected) in cases {
+        let arguments = ["create", "-o", "json", "-f", "-"];
+        let (success, text) = kubectl(&admin, &with(name, given).to_string(), &arguments).await;
+        assert!(success, "{text}");
+        let made: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(made["spec"]["containers"][0]["resources"], expected);
+    }
+    let large = with("large", json!({"limits": {"cpu": "2"}}));
+    let (success, text) = kubectl(&admin, &large.to_string(), &["create", "-f", "-"]).await;
+    assert!(
+        !success && text.contains("maximum cpu usage per Container is 1, but limit is 2"),
+        "{text}"
+    );
+    plane.stop().await;
+}
