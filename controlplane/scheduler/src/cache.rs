@@ -23,6 +23,8 @@ pub(crate) struct NodeInfo {
     /// With defaults for what is not requested.
     pub(crate) scored: Resources,
     pub(crate) pods: Vec<Arc<PodInfo>>,
+    /// How many of the pods want others near or away.
+    pub(crate) choosy: usize,
     /// Bytes by image name.
     pub(crate) images: HashMap<String, i64>,
 }
@@ -39,6 +41,7 @@ impl NodeInfo {
             requested: Resources::default(),
             scored: Resources::default(),
             pods: Vec::new(),
+            choosy: 0,
             images: HashMap::new(),
         }
     }
@@ -62,6 +65,7 @@ impl NodeInfo {
     pub(crate) fn add(&mut self, pod: Arc<PodInfo>) {
         self.requested.add(&pod.requests);
         self.scored.add(&pod.scored);
+        self.choosy += usize::from(pod.is_choosy());
         self.pods.push(pod);
     }
 
@@ -70,6 +74,7 @@ impl NodeInfo {
             let pod = self.pods.swap_remove(at);
             self.requested.subtract(&pod.requests);
             self.scored.subtract(&pod.scored);
+            self.choosy -= usize::from(pod.is_choosy());
         }
     }
 }

@@ -132,6 +132,12 @@ impl PodInfo {
         }
     }
 
+    /// Whether it wants other pods near or away.
+    pub(crate) fn is_choosy(&self) -> bool {
+        let any = |terms: &Terms| !terms.required.is_empty() || !terms.preferred.is_empty();
+        any(&self.affinity) || any(&self.anti_affinity)
+    }
+
     pub(crate) fn spec(&self) -> Option<&PodSpec> {
         self.pod.spec.as_ref()
     }

@@ -139,6 +139,8 @@ impl Scheduler {
                 self.cache
                     .lock()
                     .remove_node(node.metadata.name.as_deref().unwrap_or_default());
+                // What is to be spread evenly is compared with what is left.
+                self.tell(Event::NodeChanged);
             }
         }
     }

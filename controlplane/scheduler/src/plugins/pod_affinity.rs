@@ -66,7 +66,7 @@ impl Plugin for InterPodAffinity {
             anti_affinity: near(&pod.anti_affinity.required, cache),
             ..Required::default()
         };
-        for node in cache.nodes() {
+        for node in cache.nodes().filter(|node| node.choosy > 0) {
             for other in node
                 .pods
                 .iter()
@@ -120,7 +120,8 @@ impl Plugin for InterPodAffinity {
 
     fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, _nodes: &[&NodeInfo], cache: &Cache) {
         let mut scores = Counts::new();
-        for node in cache.nodes() {
+        // Where nobody is choosy there is nothing to weigh: most clusters, most of the time.
+        for node in cache.nodes().filter(|node| pod.is_choosy() || node.choosy > 0) {
             for other in &node.pods {
                 for (terms, sign) in [(&pod.affinity.preferred, 1), (&pod.anti_affinity.preferred, -1)] {
                     for term in terms.iter().filter(|term| term.matches(other)) {
