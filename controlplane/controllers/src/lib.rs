@@ -20,13 +20,11 @@ mod error;
 mod gc;
 mod intstr;
 mod manager;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod names;
 mod namespace;
 mod nodeipam;
 mod nodelifecycle;
 mod nodettl;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;
 mod podgc;
