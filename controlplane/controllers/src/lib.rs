@@ -18,6 +18,8 @@ mod endpoints;
 mod endpointslice;
 mod error;
 mod gc;
+#[allow(dead_code, reason = "the daemon set and stateful set controllers use it")]
+mod history;
 mod intstr;
 mod manager;
 mod names;

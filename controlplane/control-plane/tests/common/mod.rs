@@ -53,3 +53,25 @@ pub(crate) async fn until_ok(kubeconfig: &Path, arguments: &[&str]) -> String {
         assert!(Instant::now() < deadline, "kubectl {arguments:?}: {text}");
     }
 }
+
+/// Creates a pod in the namespace `default` as a member of `system:masters`; returns the code and what was said.
+pub(crate) async fn create_pod(
+    server: &std::sync::Arc<minato_apiserver::ApiServer>,
+    pod: &serde_json::Value,
+) -> (u16, String) {
+    use http_body_util::{BodyExt, Full};
+    use tower::ServiceExt;
+    let user = minato_auth::UserInfo {
+        name: "admin".to_owned(),
+        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+        ..minato_auth::UserInfo::default()
+    };
+    let request = http::Request::post("/api/v1/namespaces/default/pods")
+        .header("content-type", "application/json")
+        .body(Full::new(bytes::Bytes::from(pod.to_string())))
+        .unwrap();
+    let response = server.service_as(user).oneshot(request).await.unwrap();
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, String::from_utf8_lossy(&body).into_owned())
+}
