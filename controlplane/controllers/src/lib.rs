@@ -21,6 +21,7 @@ mod gc;
 #[allow(dead_code, reason = "the daemon set and stateful set controllers use it")]
 mod history;
 mod intstr;
+mod job;
 mod manager;
 #[allow(dead_code, reason = "the next controllers use the rest")]
 mod names;

@@ -72,6 +72,10 @@ pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 pub(crate) const JOB_LEGACY: (&str, &str) = ("controller-uid", "job-name");
 /// Completion index of an indexed Job's pod.
 pub(crate) const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// How often its index failed before, on the pod of a Job that limits that.
+pub(crate) const JOB_INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+/// The same for failures that a policy leaves out of account.
+pub(crate) const JOB_INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// Scheduled time of a CronJob's Job.
 pub(crate) const CRONJOB_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
