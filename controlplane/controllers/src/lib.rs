@@ -18,6 +18,7 @@ mod endpoints;
 mod endpointslice;
 mod error;
 mod gc;
+mod history;
 mod intstr;
 mod manager;
 #[allow(dead_code, reason = "the next controllers use the rest")]
@@ -35,6 +36,7 @@ mod replicaset;
 mod resourcequota;
 mod rootca;
 mod serviceaccount;
+mod statefulset;
 mod storageprotection;
 mod tainteviction;
 mod taints;

@@ -4,6 +4,8 @@
 pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 /// Names the ControllerRevision that a pod was made from; on DaemonSet pods its hash.
 pub(crate) const CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
+/// Hash of the state that a StatefulSet's ControllerRevision holds.
+pub(crate) const STATE_HASH: &str = "controller.kubernetes.io/hash";
 /// Generation of the DaemonSet that a pod was made from.
 pub(crate) const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 /// Name of a StatefulSet's pod, as a label for Services.
