@@ -1,54 +1,32 @@
-//! The states that a template had, kept as ControllerRevisions: what StatefulSets and DaemonSets roll out and go back to.
+//! Histories of workloads: ControllerRevisions, each of which holds a template that one can go back to.
 //!
-//! Source: <https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/controller-revision-v1/>.
+//! What a revision holds is a strategic merge patch that puts its template in the place of the present one, because
+//! that is what `kubectl rollout undo` sends. Revisions are numbered; the one with the highest number is the current
+//! one, so an old one that is current again is renumbered instead of made a second time.
+//!
+//! Source: <https://kubernetes.io/docs/tasks/manage-daemon/rollback-daemon-set/>.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minato_api::apimachinery::pkg::runtime::RawExtension;
 use minato_api::k8s::apps::v1::ControllerRevision;
 use minato_api::k8s::core::v1::PodTemplateSpec;
+use minato_api::kube::Api;
 use minato_api::kube::api::PostParams;
-use minato_api::kube::{Api, Resource};
 use minato_api::meta_v1::ObjectMeta;
+use minato_runtime::Object;
 use serde_json::{Value, json};
 
-use crate::error::{Error, Result, is_already_exists, is_not_found};
-use crate::{ops, ownership, template};
+use crate::error::{Error, Result, is_already_exists};
+use crate::{names, ops, ownership, template};
 
-/// Names that were taken by another state, in a row, before a reconciliation gives up and is tried again.
-const MOST_COLLISIONS: usize = 10;
+/// Names of revisions are cut so that the hash still fits.
+const LONGEST_PREFIX: usize = 223;
+/// So many names may be taken by other templates before we give up for now.
+const MOST_COLLISIONS: i32 = 10;
 
-/// What is to be recorded of one owner.
-pub(crate) struct State<'a, O> {
-    pub(crate) owner: &'a O,
-    pub(crate) template: &'a PodTemplateSpec,
-    /// The label that holds the hash, which differs by the kind of owner.
-    pub(crate) hash_label: &'static str,
-}
-
-/// How the present state becomes the newest revision.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Newest {
-    /// It is that already.
-    Kept(Arc<ControllerRevision>),
-    /// It was there before, and moves to the front under this number.
-    Again(Arc<ControllerRevision>, i64),
-    /// It is new, and gets this number.
-    New(i64),
-}
-
-/// The oldest first.
-pub(crate) fn sort(revisions: &mut [Arc<ControllerRevision>]) {
-    let rank = |revision: &Arc<ControllerRevision>| {
-        let meta = &revision.metadata;
-        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-        (revision.revision, created, meta.name.clone())
-    };
-    revisions.sort_by_cached_key(rank);
-}
-
-/// A template as `kubectl rollout undo` sends it back: a patch that replaces the present one.
+/// What a revision of `template` holds.
 pub(crate) fn data(template: &PodTemplateSpec) -> Result<Value> {
     let mut template = serde_json::to_value(template)?;
     template["$patch"] = json!("replace");
@@ -56,185 +34,236 @@ pub(crate) fn data(template: &PodTemplateSpec) -> Result<Value> {
 }
 
 /// The template that a revision holds.
-pub(crate) fn template_of(revision: &ControllerRevision) -> Result<PodTemplateSpec> {
-    let held = revision.data.as_ref().and_then(|data| data.0.pointer("/spec/template"));
-    let held =
-        held.ok_or_else(|| Error::Invalid(format!("revision {} has no template", ops::name(&revision.metadata))))?;
-    Ok(serde_json::from_value(held.clone())?)
+pub(crate) fn template(revision: &ControllerRevision) -> Result<PodTemplateSpec> {
+    let held = held(revision).and_then(|data| data.pointer("/spec/template")).cloned();
+    let mut held = held.ok_or_else(|| Error::Invalid("a revision holds no template".to_owned()))?;
+    if let Some(fields) = held.as_object_mut() {
+        fields.remove("$patch");
+    }
+    Ok(serde_json::from_value(held)?)
 }
 
-/// Finds the place of a state among sorted revisions.
-pub(crate) fn place(revisions: &[Arc<ControllerRevision>], data: &Value) -> Newest {
-    let next = revisions.last().map_or(1, |last| last.revision.saturating_add(1));
-    let equal = |revision: &&Arc<ControllerRevision>| revision.data.as_ref().is_some_and(|held| held.0 == *data);
-    match revisions.iter().rev().find(equal) {
-        None => Newest::New(next),
-        Some(found) if revisions.last().is_some_and(|last| Arc::ptr_eq(last, found)) => Newest::Kept(found.clone()),
-        Some(found) => Newest::Again(found.clone(), next),
+fn held(revision: &ControllerRevision) -> Option<&Value> {
+    revision.data.as_ref().map(|RawExtension(data)| data)
+}
+
+/// Sorts revisions, the oldest first. Of two with one number, which only a race can make, the older one comes first.
+pub(crate) fn sort(revisions: &mut [Arc<ControllerRevision>]) {
+    let rank = |revision: &Arc<ControllerRevision>| {
+        let created = revision.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (revision.revision, created, revision.metadata.name.clone())
+    };
+    revisions.sort_by_cached_key(rank);
+}
+
+/// How to come to a current revision that holds certain data.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step {
+    /// It is there.
+    Keep(Arc<ControllerRevision>),
+    /// An old one holds it: give it this number.
+    Renumber(Arc<ControllerRevision>, i64),
+    /// Make one with this number.
+    Create(i64),
+}
+
+/// What to do so that the last of `revisions`, which are sorted, holds `data`.
+pub(crate) fn step(revisions: &[Arc<ControllerRevision>], data: &Value) -> Step {
+    let last = revisions.last().map_or(0, |revision| revision.revision);
+    let same = revisions.iter().rfind(|revision| held(revision) == Some(data));
+    match same {
+        Some(same) if same.revision == last => Step::Keep(same.clone()),
+        Some(same) => Step::Renumber(same.clone(), last.saturating_add(1)),
+        None => Step::Create(last.saturating_add(1)),
     }
 }
 
-/// Revisions to delete: the oldest of those that nothing is made from, beyond `limit`.
+/// The revisions to delete so that `limit` are left of those that no pod has: the oldest of `revisions`, which are
+/// sorted.
 pub(crate) fn surplus(
     revisions: &[Arc<ControllerRevision>],
-    live: &HashSet<&str>,
+    in_use: impl Fn(&ControllerRevision) -> bool,
     limit: usize,
 ) -> Vec<Arc<ControllerRevision>> {
-    let dead = |revision: &&Arc<ControllerRevision>| !live.contains(ops::name(&revision.metadata));
-    let mut dead: Vec<_> = revisions.iter().filter(dead).cloned().collect();
-    dead.truncate(dead.len().saturating_sub(limit));
-    dead
+    let mut unused: Vec<_> = revisions.iter().filter(|revision| !in_use(revision)).cloned().collect();
+    unused.truncate(unused.len().saturating_sub(limit));
+    unused
 }
 
-/// Makes the present state the newest revision and returns it. `revisions` are the owner's, sorted; `collisions` is how
-/// often a name was taken by another state, and is counted on.
-pub(crate) async fn record<O>(
+/// The current revision of an object.
+pub(crate) struct Current {
+    pub(crate) revision: Arc<ControllerRevision>,
+    /// How many names were taken by others: the status remembers it, as names depend on it.
+    pub(crate) collisions: i32,
+}
+
+/// Makes the current revision hold `template`. `revisions` are the owner's, sorted; new ones get the labels of the
+/// template and `hash_label` with a hash of it, and are named by both.
+pub(crate) async fn settle<O: Object>(
     api: &Api<ControllerRevision>,
-    state: &State<'_, O>,
+    owner: &O,
+    template: &PodTemplateSpec,
     revisions: &[Arc<ControllerRevision>],
-    collisions: &mut i32,
-) -> Result<Arc<ControllerRevision>>
-where
-    O: Resource<DynamicType = ()>,
-{
-    let data = data(state.template)?;
-    let number = match place(revisions, &data) {
-        Newest::Kept(revision) => return Ok(revision),
-        Newest::Again(revision, number) => {
-            let patch = json!({"revision": number});
-            return Ok(Arc::new(ops::merge(api, &revision.metadata, patch).await?));
+    hash_label: &str,
+    collisions: i32,
+) -> Result<Current> {
+    let data = data(template)?;
+    let kept = |revision| Current { revision, collisions };
+    match step(revisions, &data) {
+        Step::Keep(revision) => Ok(kept(revision)),
+        Step::Renumber(revision, number) => {
+            let renumbered = ops::merge(api, &revision.metadata, json!({"revision": number})).await?;
+            Ok(kept(Arc::new(renumbered)))
         }
-        Newest::New(number) => number,
-    };
+        Step::Create(number) => create(api, owner, template, data, number, hash_label, collisions).await,
+    }
+}
+
+async fn create<O: Object>(
+    api: &Api<ControllerRevision>,
+    owner: &O,
+    template: &PodTemplateSpec,
+    data: Value,
+    number: i64,
+    hash_label: &str,
+    mut collisions: i32,
+) -> Result<Current> {
     for _ in 0..MOST_COLLISIONS {
-        let wanted = revision(state, &data, number, *collisions)?;
-        match api.create(&PostParams::default(), &wanted).await {
-            Ok(created) => return Ok(Arc::new(created)),
+        let hash = template::hash(&data, collisions)?;
+        let revision = revision(owner, template, &data, number, (hash_label, &hash));
+        let name = ops::name(&revision.metadata);
+        match api.create(&PostParams::default(), &revision).await {
+            Ok(created) => {
+                return Ok(Current {
+                    revision: Arc::new(created),
+                    collisions,
+                });
+            }
             Err(error) if is_already_exists(&error) => {}
             Err(error) => return Err(error.into()),
         }
-        // Ours, which the cache does not know yet; or another state of the same hash.
-        match api.get_opt(ops::name(&wanted.metadata)).await? {
-            Some(existing) if existing.data == wanted.data => return Ok(Arc::new(existing)),
-            Some(_) => *collisions = collisions.saturating_add(1),
+        // The name is taken: by our own revision that the cache does not know yet, or by one of other data.
+        match api.get_opt(name).await? {
+            Some(existing) if is_ours(&existing, owner, &data) => {
+                return Ok(Current {
+                    revision: Arc::new(existing),
+                    collisions,
+                });
+            }
+            Some(_) => collisions = collisions.saturating_add(1),
             None => {}
         }
     }
-    Err(Error::Behind("the names of revisions are taken"))
+    Err(Error::Invalid("too many names of revisions are taken".to_owned()))
 }
 
-/// Deletes revisions.
-pub(crate) async fn delete(api: &Api<ControllerRevision>, revisions: &[Arc<ControllerRevision>]) -> Result<()> {
-    for revision in revisions {
-        match ops::delete(api, &revision.metadata).await {
-            Err(error) if !is_not_found(&error) => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(())
+fn is_ours<O: Object>(existing: &ControllerRevision, owner: &O, data: &Value) -> bool {
+    ownership::is_controlled_by(&existing.metadata, ops::uid(owner.meta())) && held(existing) == Some(data)
 }
 
-fn revision<O>(state: &State<'_, O>, data: &Value, number: i64, collisions: i32) -> Result<ControllerRevision>
-where
-    O: Resource<DynamicType = ()>,
-{
-    let owner = state.owner.meta();
-    let hash = template::hash(data, collisions)?;
-    let meta = state.template.metadata.as_ref();
-    let mut labels = meta.and_then(|meta| meta.labels.clone()).unwrap_or_default();
-    labels.insert(state.hash_label.to_owned(), hash.clone());
-    Ok(ControllerRevision {
+fn revision<O: Object>(
+    owner: &O,
+    template: &PodTemplateSpec,
+    data: &Value,
+    number: i64,
+    (hash_label, hash): (&str, &str),
+) -> ControllerRevision {
+    let meta = owner.meta();
+    let mut prefix = ops::name(meta);
+    prefix = prefix.get(..LONGEST_PREFIX).unwrap_or(prefix);
+    let labels = template.metadata.as_ref().and_then(|meta| meta.labels.clone());
+    let mut labels: BTreeMap<String, String> = labels.unwrap_or_default();
+    labels.insert(hash_label.to_owned(), hash.to_owned());
+    // Among them the cause of the change, which `kubectl rollout history` shows.
+    let mut annotations = meta.annotations.clone().unwrap_or_default();
+    annotations.remove(names::LAST_APPLIED);
+    ControllerRevision {
         metadata: ObjectMeta {
-            name: Some(format!("{}-{hash}", ops::name(owner))),
-            namespace: owner.namespace.clone(),
+            name: Some(format!("{prefix}-{hash}")),
+            namespace: meta.namespace.clone(),
             labels: Some(labels),
-            annotations: owner.annotations.clone(),
-            owner_references: Some(vec![ownership::reference(state.owner)]),
+            annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
+            owner_references: Some(vec![ownership::reference(owner)]),
             ..ObjectMeta::default()
         },
         data: Some(RawExtension(data.clone())),
         revision: number,
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use minato_api::k8s::apps::v1::StatefulSet;
-
     use super::*;
 
-    fn held(name: &str, number: i64, image: &str) -> Arc<ControllerRevision> {
+    fn of(image: &str) -> PodTemplateSpec {
+        let template = json!({
+            "metadata": {"labels": {"app": "a"}},
+            "spec": {"containers": [{"name": "c", "image": image}]},
+        });
+        serde_json::from_value(template).unwrap()
+    }
+
+    fn at(number: i64, image: &str) -> Arc<ControllerRevision> {
         Arc::new(ControllerRevision {
             metadata: ObjectMeta {
-                name: Some(name.to_owned()),
+                name: Some(format!("r{number}")),
                 ..ObjectMeta::default()
             },
-            data: Some(RawExtension(data(&pod_template(image)).unwrap())),
+            data: Some(RawExtension(data(&of(image)).unwrap())),
             revision: number,
         })
     }
 
-    fn pod_template(image: &str) -> PodTemplateSpec {
-        let spec =
-            json!({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": image}]}});
-        serde_json::from_value(spec).unwrap()
+    #[test]
+    fn a_revision_holds_a_patch_that_replaces_the_template() {
+        let held = data(&of("one")).unwrap();
+        assert_eq!(
+            held,
+            json!({"spec": {"template": {
+                "$patch": "replace",
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "c", "image": "one"}]},
+            }}})
+        );
+        assert_eq!(template(&at(1, "one")).unwrap(), of("one"));
+        assert!(template(&ControllerRevision::default()).is_err());
     }
 
     #[test]
-    fn a_state_is_kept_moved_to_the_front_or_new() {
-        let mut all = vec![held("b", 2, "two"), held("a", 1, "one")];
+    fn what_was_there_before_is_renumbered_and_what_was_not_is_made() {
+        let mut all = vec![at(3, "two"), at(1, "one")];
         sort(&mut all);
-        assert_eq!(ops::name(&all[0].metadata), "a");
-        let place = |image: &str| place(&all, &data(&pod_template(image)).unwrap());
-        assert_eq!(place("two"), Newest::Kept(all[1].clone()));
-        assert_eq!(place("one"), Newest::Again(all[0].clone(), 3));
-        assert_eq!(place("three"), Newest::New(3));
-        assert_eq!(super::place(&[], &json!({})), Newest::New(1));
+        assert_eq!(step(&[], &data(&of("one")).unwrap()), Step::Create(1));
+        assert_eq!(step(&all, &data(&of("two")).unwrap()), Step::Keep(at(3, "two")));
+        assert_eq!(step(&all, &data(&of("one")).unwrap()), Step::Renumber(at(1, "one"), 4));
+        assert_eq!(step(&all, &data(&of("new")).unwrap()), Step::Create(4));
     }
 
     #[test]
-    fn the_template_comes_back_as_it_was() {
-        let revision = held("a", 1, "one");
-        assert_eq!(template_of(&revision).unwrap(), pod_template("one"));
-        assert!(template_of(&ControllerRevision::default()).is_err());
+    fn the_oldest_that_no_pod_has_go() {
+        let all = [at(1, "a"), at(2, "b"), at(3, "c"), at(4, "d")];
+        let gone = surplus(&all, |revision| matches!(revision.revision, 1 | 4), 1);
+        assert_eq!(gone, [at(2, "b")]);
+        assert!(surplus(&all, |_| false, 4).is_empty());
+        assert_eq!(surplus(&all, |_| true, 0), []);
     }
 
     #[test]
-    fn the_oldest_that_nothing_lives_on_go() {
-        let all = [
-            held("a", 1, "1"),
-            held("b", 2, "2"),
-            held("c", 3, "3"),
-            held("d", 4, "4"),
-        ];
-        let names = |limit| -> Vec<String> {
-            let gone = surplus(&all, &["a", "d"].into(), limit);
-            gone.iter()
-                .map(|revision| ops::name(&revision.metadata).to_owned())
-                .collect()
-        };
-        assert_eq!(names(1), ["b"]);
-        assert_eq!(names(0), ["b", "c"]);
-        assert!(names(2).is_empty());
-    }
-
-    #[test]
-    fn a_revision_is_named_by_its_hash_and_owned() {
-        let mut owner = StatefulSet::default();
-        owner.metadata.name = Some("web".to_owned());
+    fn a_new_revision_belongs_to_its_owner_and_tells_the_hash() {
+        let mut owner = minato_api::k8s::apps::v1::DaemonSet::default();
+        owner.metadata.name = Some("x".repeat(240));
         owner.metadata.uid = Some("u".to_owned());
-        let template = pod_template("one");
-        let state = State {
-            owner: &owner,
-            template: &template,
-            hash_label: "hash",
-        };
-        let made = revision(&state, &data(&template).unwrap(), 1, 0).unwrap();
-        let labels = made.metadata.labels.clone().unwrap();
-        assert_eq!(made.metadata.name, Some(format!("web-{}", labels["hash"])));
-        assert_eq!(labels["app"], "a");
-        assert!(ownership::is_controlled_by(&made.metadata, "u"));
-        let other = revision(&state, &data(&template).unwrap(), 1, 1).unwrap();
-        assert_ne!(made.metadata.name, other.metadata.name);
+        let notes = [(names::LAST_APPLIED, "{}"), ("kubernetes.io/change-cause", "why")];
+        owner.metadata.annotations = Some(notes.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        let held = data(&of("one")).unwrap();
+        let made = revision(&owner, &of("one"), &held, 7, ("hash", "bcd"));
+        assert_eq!(made.metadata.name.as_ref().unwrap().len(), 223 + 1 + 3);
+        assert_eq!(made.metadata.labels.as_ref().unwrap()["hash"], "bcd");
+        assert_eq!(made.metadata.labels.as_ref().unwrap()["app"], "a");
+        assert_eq!(made.metadata.annotations.as_ref().unwrap().len(), 1);
+        assert_eq!(made.revision, 7);
+        assert!(is_ours(&made, &owner, &held));
+        owner.metadata.uid = Some("other".to_owned());
+        assert!(!is_ours(&made, &owner, &held));
     }
 }

@@ -21,13 +21,11 @@ mod gc;
 mod history;
 mod intstr;
 mod manager;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod names;
 mod namespace;
 mod nodeipam;
 mod nodelifecycle;
 mod nodettl;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;
 mod podgc;

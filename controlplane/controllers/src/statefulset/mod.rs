@@ -121,23 +121,24 @@ impl StatefulSets {
         let is_member = |pod: &Pod| identity::ordinal(&key.name, ops::name(&pod.metadata)).is_some();
         let claimed = ownership::claim(set.as_ref(), &sets, &selector, &self.pods, &pod_api, is_member).await?;
         history::sort(&mut revisions);
-        let mut collisions = set
+        let collisions = set
             .status
             .as_ref()
             .and_then(|status| status.collision_count)
             .unwrap_or(0);
-        let update = if set.metadata.deletion_timestamp.is_some() {
+        let settled = if set.metadata.deletion_timestamp.is_some() {
             // Nothing is made any more; the status goes on telling what is left.
-            revisions.last().cloned()
+            let last = revisions.last().cloned();
+            last.map(|revision| history::Current { revision, collisions })
         } else {
-            let state = history::State {
-                owner: set.as_ref(),
-                template: &spec.template,
-                hash_label: names::STATE_HASH,
-            };
-            Some(history::record(&revision_api, &state, &revisions, &mut collisions).await?)
+            let (owner, label) = (set.as_ref(), names::STATE_HASH);
+            Some(history::settle(&revision_api, owner, &spec.template, &revisions, label, collisions).await?)
         };
-        let Some(update) = update else {
+        let Some(history::Current {
+            revision: update,
+            collisions,
+        }) = settled
+        else {
             return Ok(Next::Done);
         };
         let before = set
@@ -164,6 +165,10 @@ impl StatefulSets {
         let limit = usize::try_from(model.spec.revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
         let mut live: HashSet<&str> = model.pods().filter_map(|pod| identity::revision(pod)).collect();
         live.extend([model.current.name.as_str(), model.update.name.as_str()]);
-        history::delete(api, &history::surplus(revisions, &live, limit)).await
+        let in_use = |revision: &ControllerRevision| live.contains(ops::name(&revision.metadata));
+        for revision in history::surplus(revisions, in_use, limit) {
+            ops::delete(api, &revision.metadata).await?;
+        }
+        Ok(())
     }
 }

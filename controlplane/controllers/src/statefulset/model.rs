@@ -21,7 +21,7 @@ impl Revision {
     pub(super) fn of(revision: &ControllerRevision) -> Result<Self> {
         Ok(Self {
             name: ops::name(&revision.metadata).to_owned(),
-            template: history::template_of(revision)?,
+            template: history::template(revision)?,
         })
     }
 }
