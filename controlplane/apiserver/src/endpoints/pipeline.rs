@@ -167,13 +167,23 @@ impl Write<'_> {
         if minato_patch::same_but_for_times(&object, old) {
             return Ok(Change::Keep);
         }
-        let effects = if self.target.subresource.is_empty() {
-            let warnings = self.warnings;
-            allocators::plan(self.server, &self.target.resource, Some(old), &mut object, warnings).await?
-        } else {
-            Effects::default()
-        };
+        let effects = self.effects(self.target, Some(old), &mut object).await?;
         Ok(Change::Put { object, effects })
+    }
+
+    /// What belongs to the write beside the object itself: addresses and ports, and the namespace's quotas.
+    pub(crate) async fn effects(
+        &self,
+        target: &Target,
+        old: Option<&Value>,
+        object: &mut Value,
+    ) -> Result<Effects, ApiError> {
+        let mut effects = Effects::default();
+        if target.subresource.is_empty() {
+            effects = allocators::plan(self.server, &target.resource, old, object, self.warnings).await?;
+        }
+        crate::quota::charge(self.server, target, old, object, &mut effects).await?;
+        Ok(effects)
     }
 
     /// Takes from the object what this endpoint is about, and all else from the old one.
