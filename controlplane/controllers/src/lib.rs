@@ -18,17 +18,14 @@ mod endpoints;
 mod endpointslice;
 mod error;
 mod gc;
-#[allow(dead_code, reason = "the daemon set and stateful set controllers use it")]
 mod history;
 mod intstr;
 mod manager;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod names;
 mod namespace;
 mod nodeipam;
 mod nodelifecycle;
 mod nodettl;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;
 mod podgc;
@@ -37,6 +34,7 @@ mod replicaset;
 mod resourcequota;
 mod rootca;
 mod serviceaccount;
+mod statefulset;
 mod storageprotection;
 mod tainteviction;
 mod taints;
