@@ -6,9 +6,9 @@ use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
 use crate::{
-    certificates, clusterrole, deployment, endpoints, endpointslice, gc, job, namespace, nodeipam, nodelifecycle,
-    nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset, storageprotection, tainteviction,
-    tokencleaner,
+    certificates, clusterrole, daemonset, deployment, endpoints, endpointslice, gc, job, namespace, nodeipam,
+    nodelifecycle, nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset, storageprotection,
+    tainteviction, tokencleaner,
 };
 
 type Start = fn(&Context);
@@ -23,6 +23,7 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("replicationcontroller-controller", replicaset::start_replication),
     ("deployment-controller", deployment::start),
     ("statefulset-controller", statefulset::start),
+    ("daemonset-controller", daemonset::start),
     ("job-controller", job::start),
     ("endpointslice-controller", endpointslice::start),
     ("endpoints-controller", endpoints::start),
