@@ -12,15 +12,16 @@
 mod certificates;
 mod clusterrole;
 mod config;
+mod daemonset;
 mod deployment;
 mod discovery;
 mod endpoints;
 mod endpointslice;
 mod error;
 mod gc;
-#[allow(dead_code, reason = "the daemon set and stateful set controllers use it")]
 mod history;
 mod intstr;
+mod job;
 mod manager;
 mod names;
 mod namespace;
@@ -35,6 +36,7 @@ mod replicaset;
 mod resourcequota;
 mod rootca;
 mod serviceaccount;
+mod statefulset;
 mod storageprotection;
 mod tainteviction;
 mod taints;
