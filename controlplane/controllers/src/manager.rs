@@ -6,9 +6,9 @@ use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
 use crate::{
-    certificates, clusterrole, daemonset, deployment, endpoints, endpointslice, gc, job, namespace, nodeipam,
+    certificates, clusterrole, cronjob, daemonset, deployment, endpoints, endpointslice, gc, job, namespace, nodeipam,
     nodelifecycle, nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset, storageprotection,
-    tainteviction, tokencleaner,
+    tainteviction, tokencleaner, ttlafterfinished,
 };
 
 type Start = fn(&Context);
@@ -25,6 +25,8 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("statefulset-controller", statefulset::start),
     ("daemonset-controller", daemonset::start),
     ("job-controller", job::start),
+    ("cronjob-controller", cronjob::start),
+    ("ttl-after-finished-controller", ttlafterfinished::start),
     ("endpointslice-controller", endpointslice::start),
     ("endpoints-controller", endpoints::start),
     ("garbage-collector-controller", gc::start),
