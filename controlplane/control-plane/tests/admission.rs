@@ -185,3 +185,84 @@ async fn quotas_hold_while_they_are_recounted() {
     assert!(!success && text.contains(why), "{text}");
     plane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn levels_of_pod_security_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    until_ok(&admin, &["get", "serviceaccount", "default"]).await;
+    let (success, text) = kubectl(&admin, &pod("plain", json!({})).to_string(), &["create", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let label = [
+        "label",
+        "namespace",
+        "default",
+        "pod-security.kubernetes.io/enforce=restricted",
+    ];
+    let (success, text) = kubectl(&admin, "", &label).await;
+    assert!(
+        success
+            && text.contains(
+                "Warning: existing pods in namespace \"default\" violate the new PodSecurity enforce level \
+                 \"restricted:latest\""
+            )
+            && text.contains("Warning: plain: allowPrivilegeEscalation != false, unrestricted capabilities"),
+        "{text}"
+    );
+    let (success, text) = kubectl(&admin, &pod("x", json!({})).to_string(), &["create", "-f", "-"]).await;
+    assert!(
+        !success
+            && text.contains(
+                "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false \
+                 (container \"c\" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities"
+            ),
+        "{text}"
+    );
+    let (success, text) = kubectl(&admin, "", &["create", "deployment", "web", "--image=i"]).await;
+    assert!(
+        success && text.contains("Warning: would violate PodSecurity \"restricted:latest\""),
+        "{text}"
+    );
+    let bad = [
+        "label",
+        "namespace",
+        "default",
+        "pod-security.kubernetes.io/warn=strict",
+    ];
+    let (success, text) = kubectl(&admin, "", &bad).await;
+    assert!(
+        !success && text.contains("must be one of privileged, baseline, restricted"),
+        "{text}"
+    );
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn classes_and_finalizers_are_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    until_ok(&admin, &["get", "namespace", "default"]).await;
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "p",
+        "metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}});
+    let (success, text) = kubectl(&admin, &class.to_string(), &["create", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let (success, text) = kubectl(&admin, &claim.to_string(), &["create", "-o", "json", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let made: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(made["spec"]["storageClassName"], "fast");
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    let grow = [
+        "patch",
+        "pvc",
+        "c",
+        "-p",
+        r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#,
+    ];
+    let (success, text) = kubectl(&admin, "", &grow).await;
+    assert!(!success && text.contains("orbidden"), "{text}");
+    plane.stop().await;
+}

@@ -21,6 +21,7 @@ mod error;
 mod gc;
 mod history;
 mod intstr;
+mod job;
 mod manager;
 mod names;
 mod namespace;

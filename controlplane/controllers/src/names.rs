@@ -49,3 +49,12 @@ pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(crate) const ORPHAN: &str = "orphan";
 /// Keeps an owner until its blocking dependents are gone.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+/// Keeps a Job's pods until they are counted.
+pub(crate) const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// Completion index of an indexed Job's pod.
+pub(crate) const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// How often its index failed before, on the pod of a Job that limits that.
+pub(crate) const JOB_INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+/// The same for failures that a policy leaves out of account.
+pub(crate) const JOB_INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";

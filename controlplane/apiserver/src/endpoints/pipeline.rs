@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use minato_admission::{AdmissionRequest, Operation};
+use minato_admission::{AdmissionRequest, Notes, Operation};
 use minato_auth::UserInfo;
 use minato_meta::{ApiError, FieldErrors};
 use serde_json::Value;
@@ -73,7 +73,7 @@ impl Write<'_> {
     pub(crate) async fn check(&self, operation: Operation, object: Value, old: &Value) -> Result<Value, ApiError> {
         let name = metadata::text(&object, "name").to_owned();
         let mut request = self.admission(operation, object, old, &name);
-        validate(self.server, &request).await?;
+        validate(self.server, &mut request).await?;
         self.warnings.extend(request.warnings.drain(..));
         Ok(request.object)
     }
@@ -277,13 +277,16 @@ pub(crate) async fn admit(server: &Arc<ApiServer>, request: &mut AdmissionReques
     Ok(())
 }
 
-/// Runs the second phase.
-pub(crate) async fn validate(server: &Arc<ApiServer>, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+/// Runs the second phase; what the plug-ins tell is added to the request.
+pub(crate) async fn validate(server: &Arc<ApiServer>, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+    let mut notes = Notes::default();
     for plugin in &server.deps().admission {
         if plugin.handles(request) {
-            plugin.validate(request).await?;
+            plugin.inspect(request, &mut notes).await?;
         }
     }
+    request.warnings.append(&mut notes.warnings);
+    request.audit_annotations.append(&mut notes.audit_annotations);
     Ok(())
 }
 
