@@ -12,6 +12,7 @@
 mod certificates;
 mod clusterrole;
 mod config;
+mod daemonset;
 mod deployment;
 mod discovery;
 mod disruption;

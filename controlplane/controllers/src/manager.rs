@@ -6,9 +6,9 @@ use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
 use crate::{
-    certificates, clusterrole, deployment, disruption, endpoints, endpointslice, gc, job, namespace, nodeipam,
-    nodelifecycle, nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset, storageprotection,
-    tainteviction, tokencleaner,
+    certificates, clusterrole, daemonset, deployment, disruption, endpoints, endpointslice, gc, job, namespace,
+    nodeipam, nodelifecycle, nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset,
+    storageprotection, tainteviction, tokencleaner,
 };
 
 type Start = fn(&Context);
@@ -23,6 +23,7 @@ const CONTROLLERS: &[(&str, &str, Start)] = &[
     ("replicationcontroller-controller", "replication-controller", replicaset::start_replication),
     ("deployment-controller", "deployment-controller", deployment::start),
     ("statefulset-controller", "statefulset-controller", statefulset::start),
+    ("daemonset-controller", "daemon-set-controller", daemonset::start),
     ("job-controller", "job-controller", job::start),
     ("disruption-controller", "disruption-controller", disruption::start),
     ("endpointslice-controller", "endpointslice-controller", endpointslice::start),
