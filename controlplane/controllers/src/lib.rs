@@ -12,6 +12,7 @@
 mod certificates;
 mod clusterrole;
 mod config;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod discovery;
@@ -43,6 +44,8 @@ mod tainteviction;
 mod taints;
 mod template;
 mod tokencleaner;
+mod ttlafterfinished;
+mod written;
 
 pub use config::{Clients, CloudAddresses, ControllerManagerConfig};
 pub use error::Error;

@@ -6,9 +6,9 @@ use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
 use crate::{
-    certificates, clusterrole, daemonset, deployment, disruption, endpoints, endpointslice, gc, job, namespace,
-    nodeipam, nodelifecycle, nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset,
-    storageprotection, tainteviction, tokencleaner,
+    certificates, clusterrole, cronjob, daemonset, deployment, disruption, endpoints, endpointslice, gc, job,
+    namespace, nodeipam, nodelifecycle, nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset,
+    storageprotection, tainteviction, tokencleaner, ttlafterfinished,
 };
 
 type Start = fn(&Context);
@@ -25,6 +25,8 @@ const CONTROLLERS: &[(&str, &str, Start)] = &[
     ("statefulset-controller", "statefulset-controller", statefulset::start),
     ("daemonset-controller", "daemon-set-controller", daemonset::start),
     ("job-controller", "job-controller", job::start),
+    ("cronjob-controller", "cronjob-controller", cronjob::start),
+    ("ttl-after-finished-controller", "ttl-after-finished-controller", ttlafterfinished::start),
     ("disruption-controller", "disruption-controller", disruption::start),
     ("endpointslice-controller", "endpointslice-controller", endpointslice::start),
     ("endpoints-controller", "endpoint-controller", endpoints::start),
