@@ -62,3 +62,5 @@ pub(crate) const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub(crate) const JOB_INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 /// The same for failures that a policy leaves out of account.
 pub(crate) const JOB_INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+/// Scheduled time of a CronJob's Job.
+pub(crate) const CRONJOB_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
