@@ -227,6 +227,29 @@ async fn another_manager_s_job_is_left_alone_and_orphans_are_adopted() {
     cluster.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_many_pods_counts_them_all() {
+    let cluster = cluster(ControllerManagerConfig::default()).await;
+    play(&cluster, succeed);
+    let jobs = cluster.api::<Job>();
+    let begun = std::time::Instant::now();
+    cluster
+        .create(&jobs, job("work", json!({"completions": 300, "parallelism": 100})))
+        .await;
+    let complete = |all: &[Job]| holds(&all[0], "Complete", "CompletionsReached");
+    let status = cluster
+        .until(&jobs, "completion", complete)
+        .await
+        .remove(0)
+        .status
+        .unwrap();
+    println!("300 pods after {:?}", begun.elapsed());
+    assert_eq!((status.succeeded, status.failed), (Some(300), None));
+    let pods = cluster.api::<Pod>().list(&ListParams::default()).await.unwrap().items;
+    assert_eq!((pods.len(), pods.iter().filter(|pod| is_held(pod)).count()), (300, 0));
+    cluster.stop().await;
+}
+
 /// The controllers stop and start anew in the middle of everything; all the while no more pods are active than allowed,
 /// and in the end no more were made than needed and each was counted once.
 #[tokio::test(flavor = "multi_thread")]
