@@ -46,6 +46,15 @@ pub struct AdmissionRequest<'a> {
     pub audit_annotations: Vec<(String, String)>,
 }
 
+/// What the second phase has to tell beside its verdict.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Texts for the client's `Warning` headers.
+    pub warnings: Vec<String>,
+    /// Annotations for the audit event, `plugin/key` to value.
+    pub audit_annotations: Vec<(String, String)>,
+}
+
 /// A built-in admission plug-in. The default of either phase does nothing.
 #[async_trait]
 pub trait AdmissionPlugin: Send + Sync + 'static {
@@ -61,6 +70,14 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
     /// The write is refused; the error is what the client gets.
     async fn admit(&self, _request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         Ok(())
+    }
+
+    /// [`AdmissionPlugin::validate`] for plug-ins that have something to tell; the server calls this one.
+    ///
+    /// # Errors
+    /// The write is refused; the error is what the client gets.
+    async fn inspect(&self, request: &AdmissionRequest<'_>, _notes: &mut Notes) -> Result<(), ApiError> {
+        self.validate(request).await
     }
 
     /// Second phase: may only refuse. Runs on the object as it would be stored.

@@ -24,6 +24,7 @@ mod list_body;
 mod metrics;
 mod negotiate;
 mod openapi;
+mod quota;
 mod registry;
 mod request;
 mod request_info;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use minato_admission::{
-    AdmissionPlugin, DefaultTolerationSeconds, LimitRanger, NamespaceLifecycle, NodeRestriction, Priority,
-    RoleEscalation, ServiceAccount, TaintNodesByCondition,
+    AdmissionPlugin, CertificateApproval, CertificateSigning, CertificateSubjectRestriction, DefaultIngressClass,
+    DefaultStorageClass, DefaultTolerationSeconds, LimitRanger, NamespaceLifecycle, NodeRestriction,
+    PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority, RoleEscalation, RuntimeClass,
+    ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition,
 };
 use minato_apiserver::{Deps, KubeletAccess};
 use minato_auth::{
@@ -106,14 +108,26 @@ fn admission(
 ) -> Vec<Arc<dyn AdmissionPlugin>> {
     let mut chain: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(NamespaceLifecycle::new(reader.clone()))];
     if let Role::Workloads(_) = role {
-        chain.extend::<[Arc<dyn AdmissionPlugin>; 6]>([
+        chain.extend::<[Arc<dyn AdmissionPlugin>; 12]>([
             Arc::new(LimitRanger::new(reader.clone())),
             Arc::new(ServiceAccount::new(reader.clone())),
             Arc::new(NodeRestriction::new(reader.clone())),
             Arc::new(TaintNodesByCondition),
+            Arc::new(PodSecurity::new(reader.clone())),
             Arc::new(Priority::new(reader.clone())),
             Arc::new(DefaultTolerationSeconds),
+            Arc::new(DefaultStorageClass::new(reader.clone())),
+            Arc::new(StorageObjectInUseProtection),
+            Arc::new(PersistentVolumeClaimResize::new(reader.clone())),
+            Arc::new(RuntimeClass::new(reader.clone())),
+            Arc::new(PodTopologyLabels::new(reader.clone())),
         ]);
+    }
+    chain.push(Arc::new(CertificateApproval::new(authorizer.clone())));
+    chain.push(Arc::new(CertificateSigning::new(authorizer.clone())));
+    chain.push(Arc::new(CertificateSubjectRestriction));
+    if let Role::Workloads(_) = role {
+        chain.push(Arc::new(DefaultIngressClass::new(reader.clone())));
     }
     chain.push(Arc::new(RoleEscalation::new(rbac, authorizer)));
     chain

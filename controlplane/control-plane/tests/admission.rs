@@ -128,3 +128,141 @@ async fn limit_ranges_fill_in_and_refuse() {
     );
     plane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotas_hold_while_they_are_recounted() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    until_ok(&admin, &["get", "serviceaccount", "default"]).await;
+    let (success, text) = kubectl(
+        &admin,
+        "",
+        &["create", "quota", "ten", "--hard=pods=10,count/secrets=1"],
+    )
+    .await;
+    assert!(success, "{text}");
+    let in_force = [
+        "wait",
+        "--for=jsonpath={.status.hard.pods}=10",
+        "quota/ten",
+        "--timeout=20s",
+    ];
+    until_ok(&admin, &in_force).await;
+
+    // Twice: in the second round places have been given back.
+    for round in 0..2 {
+        let creates = (0..25).map(|i| {
+            let server = plane.server().clone();
+            let name = format!("p{round}-{i}");
+            tokio::spawn(async move { common::create_pod(&server, &pod(&name, json!({}))).await })
+        });
+        let mut made = 0;
+        for create in creates.collect::<Vec<_>>() {
+            let (code, body) = create.await.unwrap();
+            assert!(
+                code == 201 || code == 403 && body.contains("exceeded quota: ten"),
+                "{body}"
+            );
+            made += i32::from(code == 201);
+        }
+        assert_eq!(made, 10);
+        let (success, text) = kubectl(&admin, "", &["delete", "pods", "--all", "--grace-period=0", "--force"]).await;
+        assert!(success, "{text}");
+        let given_back = [
+            "wait",
+            "--for=jsonpath={.status.used.pods}=0",
+            "quota/ten",
+            "--timeout=20s",
+        ];
+        until_ok(&admin, &given_back).await;
+    }
+    let (success, text) = kubectl(&admin, "", &["create", "secret", "generic", "a"]).await;
+    assert!(success, "{text}");
+    let (success, text) = kubectl(&admin, "", &["create", "secret", "generic", "b"]).await;
+    let why = "secrets \"b\" is forbidden: exceeded quota: ten, requested: count/secrets=1, used: count/secrets=1, limited: \
+               count/secrets=1";
+    assert!(!success && text.contains(why), "{text}");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn levels_of_pod_security_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    until_ok(&admin, &["get", "serviceaccount", "default"]).await;
+    let (success, text) = kubectl(&admin, &pod("plain", json!({})).to_string(), &["create", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let label = [
+        "label",
+        "namespace",
+        "default",
+        "pod-security.kubernetes.io/enforce=restricted",
+    ];
+    let (success, text) = kubectl(&admin, "", &label).await;
+    assert!(
+        success
+            && text.contains(
+                "Warning: existing pods in namespace \"default\" violate the new PodSecurity enforce level \
+                 \"restricted:latest\""
+            )
+            && text.contains("Warning: plain: allowPrivilegeEscalation != false, unrestricted capabilities"),
+        "{text}"
+    );
+    let (success, text) = kubectl(&admin, &pod("x", json!({})).to_string(), &["create", "-f", "-"]).await;
+    assert!(
+        !success
+            && text.contains(
+                "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false \
+                 (container \"c\" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities"
+            ),
+        "{text}"
+    );
+    let (success, text) = kubectl(&admin, "", &["create", "deployment", "web", "--image=i"]).await;
+    assert!(
+        success && text.contains("Warning: would violate PodSecurity \"restricted:latest\""),
+        "{text}"
+    );
+    let bad = [
+        "label",
+        "namespace",
+        "default",
+        "pod-security.kubernetes.io/warn=strict",
+    ];
+    let (success, text) = kubectl(&admin, "", &bad).await;
+    assert!(
+        !success && text.contains("must be one of privileged, baseline, restricted"),
+        "{text}"
+    );
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn classes_and_finalizers_are_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let plane = start(directory.path()).await;
+    let admin = plane.kubeconfig().to_owned();
+    until_ok(&admin, &["get", "namespace", "default"]).await;
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "p",
+        "metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}});
+    let (success, text) = kubectl(&admin, &class.to_string(), &["create", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let (success, text) = kubectl(&admin, &claim.to_string(), &["create", "-o", "json", "-f", "-"]).await;
+    assert!(success, "{text}");
+    let made: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(made["spec"]["storageClassName"], "fast");
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    let grow = [
+        "patch",
+        "pvc",
+        "c",
+        "-p",
+        r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#,
+    ];
+    let (success, text) = kubectl(&admin, "", &grow).await;
+    assert!(!success && text.contains("orbidden"), "{text}");
+    plane.stop().await;
+}

@@ -1,38 +1,17 @@
 //! What the real kubectl prints of the server's tables.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::PathBuf;
-use std::process::Stdio;
+mod common;
 
+use common::kubectl_of;
 use minato_control_plane::{Config, ControlPlane};
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
+use minato_test_support::Kubectl;
 
-struct Kubectl {
-    config: PathBuf,
-    cache: PathBuf,
-}
+struct Columns(Kubectl);
 
-impl Kubectl {
+impl Columns {
     async fn run(&self, input: &str, arguments: &str) -> String {
-        let mut child = Command::new("kubectl")
-            .arg("--kubeconfig")
-            .arg(&self.config)
-            .arg("--cache-dir")
-            .arg(&self.cache)
-            .args(arguments.split(' '))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(input.as_bytes()).await.unwrap();
-        drop(stdin);
-        let output = child.wait_with_output().await.unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "kubectl {arguments}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
+        self.0.ok(input, &arguments.split(' ').collect::<Vec<_>>()).await
     }
 
     /// The cells of what `get` prints, line by line; ages are `AGE`, as they depend on when one asks.
@@ -108,10 +87,7 @@ async fn kubectl_prints_the_columns_that_users_know() {
     let plane = ControlPlane::start(Config::new("c1", directory.path().join("c1")))
         .await
         .unwrap();
-    let kubectl = Kubectl {
-        config: plane.kubeconfig().to_owned(),
-        cache: directory.path().join("cache"),
-    };
+    let kubectl = Columns(kubectl_of(&plane));
     kubectl
         .run("", "wait serviceaccount/default --for=create --timeout=10s")
         .await;

@@ -1,9 +1,11 @@
 //! The real kubectl against a control plane, and several control planes in one process.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+mod common;
 
+use std::path::Path;
+
+use common::kubectl_of;
 use minato_control_plane::{Config, ControlPlane};
 
 async fn start(directory: &Path, name: &str) -> ControlPlane {
@@ -12,38 +14,12 @@ async fn start(directory: &Path, name: &str) -> ControlPlane {
         .unwrap()
 }
 
-/// Runs kubectl with a discovery cache of its own; returns whether it succeeded, and what it printed.
 async fn kubectl(plane: &ControlPlane, input: &str, arguments: &[&str]) -> (bool, String) {
-    let kubeconfig = plane.kubeconfig().to_owned();
-    let cache = kubeconfig.with_file_name("kubectl-cache");
-    let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-    let input = input.to_owned();
-    tokio::task::spawn_blocking(move || {
-        use std::io::Write;
-        let mut child = Command::new("kubectl")
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .arg("--cache-dir")
-            .arg(cache)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl is installed");
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.success(), text)
-    })
-    .await
-    .unwrap()
+    kubectl_of(plane).said(input, arguments).await
 }
 
 async fn ok(plane: &ControlPlane, input: &str, arguments: &[&str]) -> String {
-    let (success, text) = kubectl(plane, input, arguments).await;
-    assert!(success, "kubectl {arguments:?}: {text}");
-    text
+    kubectl_of(plane).ok(input, arguments).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,17 +220,11 @@ async fn ten_control_planes_live_in_one_process_and_five_may_stop() {
     let moved = stolen.replace(&rest[0].address().to_string(), &rest[1].address().to_string());
     let file = directory.path().join("stolen");
     std::fs::write(&file, moved).unwrap();
-    let output = Command::new("kubectl")
-        .args([
-            "--kubeconfig",
-            file.to_str().unwrap(),
-            "--insecure-skip-tls-verify",
-            "get",
-            "configmaps",
-        ])
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
+    let thief = kubectl_of(&rest[1]).with_kubeconfig(&file);
+    let (success, _) = thief
+        .said("", &["--insecure-skip-tls-verify", "get", "configmaps"])
+        .await;
+    assert!(!success);
     for plane in rest {
         plane.stop().await;
     }

@@ -18,15 +18,15 @@ mod endpoints;
 mod endpointslice;
 mod error;
 mod gc;
+mod history;
 mod intstr;
+mod job;
 mod manager;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod names;
 mod namespace;
 mod nodeipam;
 mod nodelifecycle;
 mod nodettl;
-#[allow(dead_code, reason = "the next controllers use the rest")]
 mod ops;
 mod ownership;
 mod podgc;
@@ -35,6 +35,7 @@ mod replicaset;
 mod resourcequota;
 mod rootca;
 mod serviceaccount;
+mod statefulset;
 mod storageprotection;
 mod tainteviction;
 mod taints;

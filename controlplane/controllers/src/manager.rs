@@ -6,8 +6,9 @@ use minato_runtime::{Runtime, Tasks};
 
 use crate::{Context, ControllerManagerConfig};
 use crate::{
-    certificates, clusterrole, deployment, endpoints, endpointslice, gc, namespace, nodeipam, nodelifecycle, nodettl,
-    podgc, replicaset, resourcequota, rootca, serviceaccount, storageprotection, tainteviction, tokencleaner,
+    certificates, clusterrole, deployment, endpoints, endpointslice, gc, job, namespace, nodeipam, nodelifecycle,
+    nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset, storageprotection, tainteviction,
+    tokencleaner,
 };
 
 type Start = fn(&Context);
@@ -21,6 +22,8 @@ const CONTROLLERS: &[(&str, Start)] = &[
     ("replicaset-controller", replicaset::start),
     ("replicationcontroller-controller", replicaset::start_replication),
     ("deployment-controller", deployment::start),
+    ("statefulset-controller", statefulset::start),
+    ("job-controller", job::start),
     ("endpointslice-controller", endpointslice::start),
     ("endpoints-controller", endpoints::start),
     ("garbage-collector-controller", gc::start),

@@ -2,13 +2,13 @@
 
 /// Tells the ReplicaSets of a Deployment, and their pods, apart.
 pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
-/// Names the ControllerRevision that a pod was made from; on DaemonSet pods its hash.
+/// Names the ControllerRevision that a StatefulSet's pod was made from.
 pub(crate) const CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
-/// Generation of the DaemonSet that a pod was made from.
-pub(crate) const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
+/// Hash of the state that a StatefulSet's ControllerRevision holds.
+pub(crate) const STATE_HASH: &str = "controller.kubernetes.io/hash";
 /// Name of a StatefulSet's pod, as a label for Services.
 pub(crate) const STATEFULSET_POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
-/// Ordinal of a StatefulSet's or an indexed Job's pod.
+/// Ordinal of a StatefulSet's pod.
 pub(crate) const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 /// Sequence of a Deployment's rollouts.
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -31,27 +31,19 @@ pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(crate) const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// Our EndpointSlices, under upstream's name so that a cluster can change hands.
 pub(crate) const SLICE_CONTROLLER: &str = "endpointslice-controller.k8s.io";
-/// EndpointSlices that mirror hand-written Endpoints.
-pub(crate) const MIRRORING_CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 /// Endpoints that we keep.
 pub(crate) const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 /// Value of [`ENDPOINTS_MANAGED_BY`].
 pub(crate) const ENDPOINTS_CONTROLLER: &str = "endpoint-controller";
-/// Endpoints that must not be mirrored.
-pub(crate) const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 /// When the change happened that an EndpointSlice reflects.
 pub(crate) const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Marks endpoints of headless Services.
 pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
-/// A Service or Endpoints that another proxy serves.
-pub(crate) const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// More than a thousand endpoints were cut off.
 pub(crate) const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
 /// Zone of a node.
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
-/// Region of a node.
-pub(crate) const REGION: &str = "topology.kubernetes.io/region";
 
 /// Orphans dependents before an owner goes.
 pub(crate) const ORPHAN: &str = "orphan";
@@ -59,30 +51,10 @@ pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// Keeps a Job's pods until they are counted.
 pub(crate) const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// Keeps a claim while a pod uses it.
-pub(crate) const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
-/// Keeps a volume while a claim is bound to it.
-pub(crate) const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
 
-/// Uid of a Job, on its pods.
-pub(crate) const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
-/// Name of a Job, on its pods.
-pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-/// Both of them before they had a prefix.
-pub(crate) const JOB_LEGACY: (&str, &str) = ("controller-uid", "job-name");
 /// Completion index of an indexed Job's pod.
 pub(crate) const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// Scheduled time of a CronJob's Job.
-pub(crate) const CRONJOB_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-
-/// Taints that a node's conditions put on it.
-pub(crate) mod taint {
-    pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
-    pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-    pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-    pub(crate) const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
-    pub(crate) const MEMORY_PRESSURE: &str = "node.kubernetes.io/memory-pressure";
-    pub(crate) const DISK_PRESSURE: &str = "node.kubernetes.io/disk-pressure";
-    pub(crate) const PID_PRESSURE: &str = "node.kubernetes.io/pid-pressure";
-    pub(crate) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-}
+/// How often its index failed before, on the pod of a Job that limits that.
+pub(crate) const JOB_INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+/// The same for failures that a policy leaves out of account.
+pub(crate) const JOB_INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";

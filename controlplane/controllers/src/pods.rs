@@ -88,6 +88,14 @@ pub(crate) fn restarts(pod: &Pod) -> i32 {
     statuses.map(|status| status.restart_count).max().unwrap_or(0)
 }
 
+/// How often containers of a pod were started again, all together.
+pub(crate) fn all_restarts(pod: &Pod) -> i64 {
+    let status = pod.status.iter();
+    let statuses = status.flat_map(|status| [&status.container_statuses, &status.init_container_statuses]);
+    let statuses = statuses.flat_map(|statuses| statuses.iter().flatten());
+    statuses.map(|status| i64::from(status.restart_count)).sum()
+}
+
 /// A pod of `template`, controlled by `owner`. The API server completes the name.
 pub(crate) fn from_template(template: &PodTemplateSpec, namespace: &str, prefix: &str, owner: OwnerReference) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();

@@ -71,7 +71,8 @@ impl Kind for Clusters {
                 .on_update(OnUpdate::Becomes("Ready".into())),
             Attribute::computed("ready", Type::Bool, "Whether the control plane answers.")
                 .on_update(OnUpdate::Becomes(true.into())),
-            Attribute::computed("running_version", text(), "The version that runs.").on_update(OnUpdate::UnknownWith("version")),
+            Attribute::computed("running_version", text(), "The version that runs.")
+                .on_update(OnUpdate::UnknownWith("version")),
             Attribute::computed("endpoint", text(), "URL of the cluster's API."),
             Attribute::computed(
                 "ca_certificate",

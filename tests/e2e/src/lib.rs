@@ -8,7 +8,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use minato_provider_interface::ClusterId;
+use minato_provider_mock::call::{Call, Endpoint as _, Reply};
+use minato_provider_mock::remote::RemoteCloud;
 use minato_provider_mock::state::CloudState;
+pub use minato_test_support::{Kubectl, said};
 
 /// How long anything may take to come true on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,6 +35,7 @@ fn programs() -> PathBuf {
             "minato-kubelet",
             "minato-kube-proxy",
             "minato-dns",
+            "terraform-provider-minato",
         ];
         let arguments = packages.iter().flat_map(|package| ["--package", package]);
         let status = Command::new("cargo").args(["build", "--bins"]).args(arguments).status();
@@ -74,54 +79,42 @@ impl QuickStart {
         self.directory.path().join("minato")
     }
 
-    /// Runs kubectl as the tenant's admin, with this as its input; panics unless it succeeds.
-    pub fn kubectl_with(&self, input: &[u8], arguments: &[&str]) -> String {
-        let output = self.try_kubectl("kubeconfig", input, arguments);
-        assert!(output.status.success(), "kubectl {arguments:?}: {}", said(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+    /// kubectl as the tenant's admin.
+    pub fn tenant(&self) -> Kubectl {
+        Kubectl::new(&self.root().join("kubeconfig"), &self.directory.path().join("cache"))
     }
 
-    /// The same without input.
+    /// kubectl as the operator of the management plane.
+    pub fn fleet(&self) -> Kubectl {
+        Kubectl::new(
+            &self.root().join("fleet.kubeconfig"),
+            &self.directory.path().join("cache"),
+        )
+    }
+
+    /// Runs kubectl as the tenant's admin; panics unless it succeeds.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
-        self.kubectl_with(&[], arguments)
+        self.tenant().run(arguments)
     }
 
-    /// Runs kubectl with one of the two kubeconfigs.
-    pub fn try_kubectl(&self, kubeconfig: &str, input: &[u8], arguments: &[&str]) -> Output {
-        use std::io::Write;
-        let mut child = Command::new("kubectl")
-            .arg("--kubeconfig")
-            .arg(self.root().join(kubeconfig))
-            .arg("--cache-dir")
-            .arg(self.directory.path().join("cache"))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl is installed");
-        // A command that does not read its input closes it.
-        let _ = child.stdin.take().unwrap().write_all(input);
-        child.wait_with_output().unwrap()
-    }
-
-    /// Runs kubectl until its output is as wanted.
+    /// Runs kubectl as the tenant's admin until its output is as wanted.
     pub fn until(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> String {
-        eventually(&format!("kubectl {arguments:?}"), || {
-            let output = self.try_kubectl("kubeconfig", &[], arguments);
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            if output.status.success() && wanted(&text) {
-                Ok(text)
-            } else {
-                Err(said(&output))
-            }
-        })
+        until(&self.tenant(), arguments, wanted)
     }
 
     /// What the mock cloud has on disk.
     pub fn cloud(&self) -> CloudState {
         let bytes = std::fs::read(self.root().join("cloud/cloud.json")).unwrap();
         serde_json::from_slice(&bytes).unwrap()
+    }
+
+    /// Asks something of the mock cloud, as a person at its console would.
+    pub fn at_the_console(&self, cluster: &ClusterId, call: Call) -> Reply {
+        let cloud = self.root().join("cloud");
+        let token = std::fs::read_to_string(cloud.join("token")).unwrap();
+        let remote = RemoteCloud::new(cloud.join("api.sock"), token.trim());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(remote.call(cluster, call)).unwrap()
     }
 
     /// Ids of the instances that are not terminated.
@@ -196,8 +189,21 @@ pub fn processes_with(texts: &[&str]) -> Vec<u32> {
 
 /// Ends a process as a crash would.
 pub fn kill(pid: u32) {
-    let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-    assert!(status.success(), "process {pid} is gone already");
+    let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("the process still runs");
+}
+
+/// Runs kubectl until its output is as wanted.
+pub fn until(kubectl: &Kubectl, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> String {
+    eventually(&format!("kubectl {arguments:?}"), || {
+        let output = kubectl.try_run(&[], arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() && wanted(&text) {
+            Ok(text)
+        } else {
+            Err(said(&output))
+        }
+    })
 }
 
 /// Gets a page over HTTP by curl, from a network namespace if one is named; `None` when there is no answer.
@@ -221,25 +227,21 @@ pub fn curl(namespace: Option<&str>, url: &str) -> Option<String> {
 }
 
 /// Tries until it succeeds; what it is about is other processes, which give no signal.
-pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(PATIENCE, what, attempt)
+}
+
+/// The same with another patience, for what takes its time by design.
+pub fn eventually_within<T>(patience: Duration, what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         match attempt() {
             Ok(value) => return value,
             Err(why) => assert!(
                 Instant::now() < deadline,
-                "{what} did not come true in {PATIENCE:?}: {why}"
+                "{what} did not come true in {patience:?}: {why}"
             ),
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// Everything that a command printed.
-pub fn said(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }

@@ -101,8 +101,11 @@ fn a_newcomer_runs_pods_and_services_and_leaves_nothing() {
     // Into a pod: commands, input, files, logs.
     let pod = all.first().unwrap();
     assert_eq!(quick.kubectl(&["exec", pod, "--", "cat", "/etc/hostname"]).trim(), pod);
-    assert_eq!(quick.kubectl_with(b"to it", &["exec", "-i", pod, "--", "cat"]), "to it");
-    let failed = quick.try_kubectl("kubeconfig", &[], &["exec", pod, "--", "sh", "-c", "exit 7"]);
+    assert_eq!(
+        quick.tenant().run_with(b"to it", &["exec", "-i", pod, "--", "cat"]),
+        "to it"
+    );
+    let failed = quick.tenant().try_run(&[], &["exec", pod, "--", "sh", "-c", "exit 7"]);
     assert_eq!(failed.status.code(), Some(7));
     let file = quick.root().join("kubeconfig");
     quick.kubectl(&["cp", &file.display().to_string(), &format!("{pod}:/tmp/copy")]);
@@ -215,16 +218,9 @@ fn any_one_process_may_be_killed() {
         });
     }
     // Tenants' control planes know their directory by its relative name: they are found by the cluster's id.
-    let id = String::from_utf8(
-        quick
-            .try_kubectl(
-                "fleet.kubeconfig",
-                &[],
-                &["get", "cluster", "demo", "-o", "jsonpath={.metadata.uid}"],
-            )
-            .stdout,
-    )
-    .unwrap();
+    let id = quick
+        .fleet()
+        .run(&["get", "cluster", "demo", "-o", "jsonpath={.metadata.uid}"]);
     let planes = processes_with(&["control-plane", &id]);
     assert_eq!(planes.len(), 1);
     kill(planes[0]);

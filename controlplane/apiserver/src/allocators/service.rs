@@ -51,8 +51,8 @@ pub(super) async fn plan(
 /// Releases all that a Service holds.
 pub(super) fn release(old: &Value) -> Effects {
     Effects {
-        compare: Vec::new(),
         ops: allocation_keys(old).into_iter().map(|key| Op::Delete { key }).collect(),
+        ..Effects::default()
     }
 }
 

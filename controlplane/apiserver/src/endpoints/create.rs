@@ -12,7 +12,6 @@ use super::options::WriteOptions;
 use super::pipeline::Write;
 use super::transaction::{self, Change, Outcome, Stored, Transform};
 use super::{Target, decode, metadata, version};
-use crate::allocators;
 use crate::negotiate;
 use crate::request::ApiRequest;
 use crate::response::Response;
@@ -114,7 +113,7 @@ impl Transform for Create<'_> {
             ));
         }
         let mut object = self.object.clone();
-        let effects = allocators::plan(self.write.server, resource, None, &mut object, self.write.warnings).await?;
+        let effects = self.write.effects(self.target, None, &mut object).await?;
         Ok(Change::Put { object, effects })
     }
 }

@@ -173,7 +173,7 @@ impl Delete<'_> {
             audit_annotations: Vec::new(),
         };
         pipeline::admit(self.server, &mut request).await?;
-        pipeline::validate(self.server, &request).await?;
+        pipeline::validate(self.server, &mut request).await?;
         self.warnings.extend(request.warnings);
         Ok(())
     }

@@ -12,7 +12,6 @@ use super::options::WriteOptions;
 use super::pipeline::Write;
 use super::transaction::{self, Change, Outcome, Stored, Transform};
 use super::{Target, create, decode, managed, metadata, version};
-use crate::allocators;
 use crate::request::ApiRequest;
 use crate::response::Response;
 use crate::server::ApiServer;
@@ -225,12 +224,7 @@ struct ApplyPatch<'a> {
 #[async_trait]
 impl Transform for ApplyPatch<'_> {
     async fn apply(&mut self, current: Option<&Stored>) -> Result<Change, ApiError> {
-        let Write {
-            server,
-            options,
-            warnings,
-            ..
-        } = self.write;
+        let Write { server, options, .. } = self.write;
         let target = self.target;
         let resource = &target.resource;
         let live = current.map(|stored| {
@@ -256,8 +250,7 @@ impl Transform for ApplyPatch<'_> {
             return self.write.update(object, current).await;
         }
         let mut object = self.write.create(object).await?;
-        let stored = &self.write.target.resource;
-        let effects = allocators::plan(server, stored, None, &mut object, warnings).await?;
+        let effects = self.write.effects(self.write.target, None, &mut object).await?;
         Ok(Change::Put { object, effects })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use minato_admission::{AdmissionRequest, Operation};
+use minato_admission::{AdmissionRequest, Notes, Operation};
 use minato_auth::UserInfo;
 use minato_meta::{ApiError, FieldErrors};
 use serde_json::Value;
@@ -73,7 +73,7 @@ impl Write<'_> {
     pub(crate) async fn check(&self, operation: Operation, object: Value, old: &Value) -> Result<Value, ApiError> {
         let name = metadata::text(&object, "name").to_owned();
         let mut request = self.admission(operation, object, old, &name);
-        validate(self.server, &request).await?;
+        validate(self.server, &mut request).await?;
         self.warnings.extend(request.warnings.drain(..));
         Ok(request.object)
     }
@@ -167,13 +167,23 @@ impl Write<'_> {
         if minato_patch::same_but_for_times(&object, old) {
             return Ok(Change::Keep);
         }
-        let effects = if self.target.subresource.is_empty() {
-            let warnings = self.warnings;
-            allocators::plan(self.server, &self.target.resource, Some(old), &mut object, warnings).await?
-        } else {
-            Effects::default()
-        };
+        let effects = self.effects(self.target, Some(old), &mut object).await?;
         Ok(Change::Put { object, effects })
+    }
+
+    /// What belongs to the write beside the object itself: addresses and ports, and the namespace's quotas.
+    pub(crate) async fn effects(
+        &self,
+        target: &Target,
+        old: Option<&Value>,
+        object: &mut Value,
+    ) -> Result<Effects, ApiError> {
+        let mut effects = Effects::default();
+        if target.subresource.is_empty() {
+            effects = allocators::plan(self.server, &target.resource, old, object, self.warnings).await?;
+        }
+        crate::quota::charge(self.server, target, old, object, &mut effects).await?;
+        Ok(effects)
     }
 
     /// Takes from the object what this endpoint is about, and all else from the old one.
@@ -267,13 +277,16 @@ pub(crate) async fn admit(server: &Arc<ApiServer>, request: &mut AdmissionReques
     Ok(())
 }
 
-/// Runs the second phase.
-pub(crate) async fn validate(server: &Arc<ApiServer>, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+/// Runs the second phase; what the plug-ins tell is added to the request.
+pub(crate) async fn validate(server: &Arc<ApiServer>, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+    let mut notes = Notes::default();
     for plugin in &server.deps().admission {
         if plugin.handles(request) {
-            plugin.validate(request).await?;
+            plugin.inspect(request, &mut notes).await?;
         }
     }
+    request.warnings.append(&mut notes.warnings);
+    request.audit_annotations.append(&mut notes.audit_annotations);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use minato_storage::{Commit, CommitError, Compare, Expect, KeyValue, Op, StoreEr
 use serde_json::Value;
 
 use super::Target;
+use crate::quota::Turn;
 use crate::server::ApiServer;
 
 /// An object as stored.
@@ -38,6 +39,8 @@ impl Stored {
 pub(crate) struct Effects {
     pub(crate) compare: Vec<Compare>,
     pub(crate) ops: Vec<Op>,
+    /// Held until the write is through.
+    pub(crate) turn: Option<Turn>,
 }
 
 /// What a transform wants.

@@ -55,7 +55,7 @@ pub(crate) async fn create(
         audit_annotations: Vec::new(),
     };
     pipeline::admit(server, &mut admission).await?;
-    pipeline::validate(server, &admission).await?;
+    pipeline::validate(server, &mut admission).await?;
     request.warnings.extend(admission.warnings);
     let mut transform = Bind {
         target: &target,
@@ -131,13 +131,15 @@ impl Transform for Bind<'_> {
         }
         let mut pod = current.object.clone();
         pod["spec"]["nodeName"] = json!(self.node);
-        for map in ["annotations", "labels"] {
+        for (map, replaces) in [("annotations", true), ("labels", false)] {
             let added = self
                 .binding
                 .pointer(&format!("/metadata/{map}"))
                 .and_then(Value::as_object);
             for (key, value) in added.into_iter().flatten() {
-                pod["metadata"][map][key] = value.clone();
+                if replaces || pod["metadata"][map].get(key).is_none() {
+                    pod["metadata"][map][key] = value.clone();
+                }
             }
         }
         mark_scheduled(&mut pod);

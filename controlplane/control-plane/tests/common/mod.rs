@@ -7,10 +7,10 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use minato_control_plane::{Config, ControlPlane};
+use minato_test_support::Kubectl;
 
 pub(crate) async fn start(directory: &Path) -> ControlPlane {
     ControlPlane::start(Config::new("c1", directory.join("c1")))
@@ -18,31 +18,15 @@ pub(crate) async fn start(directory: &Path) -> ControlPlane {
         .unwrap()
 }
 
+/// kubectl as the admin of a control plane.
+pub(crate) fn kubectl_of(plane: &ControlPlane) -> Kubectl {
+    Kubectl::new(plane.kubeconfig(), &plane.kubeconfig().with_file_name("kubectl-cache"))
+}
+
 /// Runs kubectl; returns whether it succeeded, and what it printed.
 pub(crate) async fn kubectl(kubeconfig: &Path, input: &str, arguments: &[&str]) -> (bool, String) {
-    let kubeconfig = kubeconfig.to_owned();
-    let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-    let input = input.to_owned();
-    tokio::task::spawn_blocking(move || {
-        use std::io::Write;
-        let mut child = Command::new("kubectl")
-            .arg("--kubeconfig")
-            .arg(&kubeconfig)
-            .arg("--cache-dir")
-            .arg(kubeconfig.with_file_name("kubectl-cache"))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl is installed");
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.success(), text)
-    })
-    .await
-    .unwrap()
+    let kubectl = Kubectl::new(kubeconfig, &kubeconfig.with_file_name("kubectl-cache"));
+    kubectl.said(input, arguments).await
 }
 
 /// A kubeconfig of the same server with another credential, or none.
@@ -68,4 +52,26 @@ pub(crate) async fn until_ok(kubeconfig: &Path, arguments: &[&str]) -> String {
         }
         assert!(Instant::now() < deadline, "kubectl {arguments:?}: {text}");
     }
+}
+
+/// Creates a pod in the namespace `default` as a member of `system:masters`; returns the code and what was said.
+pub(crate) async fn create_pod(
+    server: &std::sync::Arc<minato_apiserver::ApiServer>,
+    pod: &serde_json::Value,
+) -> (u16, String) {
+    use http_body_util::{BodyExt, Full};
+    use tower::ServiceExt;
+    let user = minato_auth::UserInfo {
+        name: "admin".to_owned(),
+        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+        ..minato_auth::UserInfo::default()
+    };
+    let request = http::Request::post("/api/v1/namespaces/default/pods")
+        .header("content-type", "application/json")
+        .body(Full::new(bytes::Bytes::from(pod.to_string())))
+        .unwrap();
+    let response = server.service_as(user).oneshot(request).await.unwrap();
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, String::from_utf8_lossy(&body).into_owned())
 }

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use minato_api::k8s::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
-use minato_api::kube::api::PostParams;
+use minato_api::kube::Resource;
+use minato_api::kube::api::{ListParams, PostParams};
+use minato_api::kube::core::NamespaceResourceScope;
 use minato_meta::GroupResource;
 use minato_rules::quota;
 use minato_runtime::{Change, Controller, Informer, Next, Object, ObjectKey, WorkQueue};
@@ -113,23 +115,72 @@ impl Quotas {
         }
         let tree = serde_json::to_value(current.as_ref())?;
         let hard = quota::hard(&tree);
-        let mut used: quota::Amounts = hard
-            .keys()
-            .map(|name| (name.clone(), minato_meta::Quantity::ZERO))
-            .collect();
         let mut next = Next::Done;
-        for resource in plan::sources(&hard) {
-            let Some(sum) = self.sum(&key.namespace, &resource, &tree, &mut next).await? else {
-                return Ok(Next::After(SYNCING));
+        let Some(mut used) = self.used(&key.namespace, &tree, &hard, &mut next, false).await? else {
+            return Ok(Next::After(SYNCING));
+        };
+        if !quota::increase(&used, &quota::used(&tree)).is_empty() {
+            // Less than admission has counted: gone, or not yet in a cache. To give back the latter would let too much
+            // in, so the API server is asked; what it admits meanwhile makes the write below fail.
+            let counted = self.used(&key.namespace, &tree, &hard, &mut next, true).await?;
+            used = counted.unwrap_or(used);
+        }
+        self.write(&current, &hard, &used).await?;
+        Ok(next)
+    }
+
+    /// What is used of all that is limited; none while a cache is not in step. `asked` reads the API server instead.
+    async fn used(
+        &self,
+        namespace: &str,
+        tree: &Value,
+        hard: &quota::Amounts,
+        next: &mut Next,
+        asked: bool,
+    ) -> Result<Option<quota::Amounts>> {
+        let zero = |name: &String| (name.clone(), minato_meta::Quantity::ZERO);
+        let mut used: quota::Amounts = hard.keys().map(zero).collect();
+        for resource in plan::sources(hard) {
+            let sum = if asked {
+                Some(self.asked(namespace, &resource, tree).await?)
+            } else {
+                self.sum(namespace, &resource, tree, next).await?
             };
+            let Some(sum) = sum else { return Ok(None) };
             for (name, amount) in sum {
                 if let Some(total) = used.get_mut(&name) {
                     *total = *total + amount;
                 }
             }
         }
-        self.write(&current, &hard, &used).await?;
-        Ok(next)
+        Ok(Some(used))
+    }
+
+    /// What all objects of a kind use together, by a consistent list.
+    async fn asked(&self, namespace: &str, resource: &GroupResource, tree: &Value) -> Result<quota::Amounts> {
+        let now = Timestamp::now();
+        match (resource.group.as_str(), resource.resource.as_str()) {
+            ("", "pods") => plan::sum(tree, resource, &self.listed::<Pod>(namespace).await?, now),
+            ("", "services") => plan::sum(tree, resource, &self.listed::<Service>(namespace).await?, now),
+            ("", "persistentvolumeclaims") => {
+                let claims = self.listed::<PersistentVolumeClaim>(namespace).await?;
+                plan::sum(tree, resource, &claims, now)
+            }
+            _ if !quota::selects(tree, resource, &Value::Null) => Ok(quota::Amounts::new()),
+            _ => {
+                let count = self.counted.asked(resource, namespace).await?;
+                Ok(plan::times(quota::usage(resource, &Value::Null, now), count))
+            }
+        }
+    }
+
+    async fn listed<K>(&self, namespace: &str) -> Result<Vec<Arc<K>>>
+    where
+        K: Object + Resource<Scope = NamespaceResourceScope> + serde::de::DeserializeOwned,
+    {
+        let api = ops::namespaced::<K>(self.cx.client(), namespace);
+        let list = api.list(&ListParams::default()).await?;
+        Ok(list.items.into_iter().map(Arc::new).collect())
     }
 
     /// What all objects of a kind use together; none while a cache is not in step.

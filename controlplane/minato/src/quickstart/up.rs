@@ -32,6 +32,7 @@ pub(crate) async fn up(options: &Options) -> anyhow::Result<()> {
     let layout = Layout::new(&options.directory)?;
     images(&layout)?;
     let client = start(&layout).await?;
+    terraform(&layout)?;
     if options.bare {
         return bare(&layout);
     }
@@ -61,13 +62,10 @@ fn bare(layout: &Layout) -> anyhow::Result<()> {
     println!("Next, by kubectl:");
     println!("  kubectl explain cluster.spec");
     println!("  kubectl get clusters,nodepools");
-    let here = std::env::current_exe()?;
-    let directory = here.parent().context("this program is in no directory")?;
-    if !directory.join(TERRAFORM_PROVIDER).exists() {
+    if !layout.terraform().exists() {
         println!("For Terraform, build its provider: cargo build --bin {TERRAFORM_PROVIDER}, and run this again.");
         return Ok(());
     }
-    std::fs::write(layout.terraform(), terraform(directory)?).context("writing Terraform's configuration")?;
     println!("Or by Terraform:");
     println!("  export TF_CLI_CONFIG_FILE={}", layout.terraform().display());
     println!("  export MINATO_KUBECONFIG={}", kubeconfig.display());
@@ -75,13 +73,19 @@ fn bare(layout: &Layout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Terraform's configuration: the provider is not to be looked for in a registry.
+/// Has Terraform take the provider that is built with this program, if it is, and look for none in a registry.
 /// Source: <https://developer.hashicorp.com/terraform/cli/config/config-file#development-overrides-for-provider-developers>.
-fn terraform(directory: &Path) -> anyhow::Result<String> {
+fn terraform(layout: &Layout) -> anyhow::Result<()> {
+    let here = std::env::current_exe()?;
+    let directory = here.parent().context("this program is in no directory")?;
+    if !directory.join(TERRAFORM_PROVIDER).exists() {
+        return Ok(());
+    }
     let directory = serde_json::to_string(directory)?;
-    Ok(format!(
+    let text = format!(
         "provider_installation {{\n  dev_overrides {{\n    \"minato.dev/minato/minato\" = {directory}\n  }}\n  direct {{}}\n}}\n"
-    ))
+    );
+    std::fs::write(layout.terraform(), text).context("writing Terraform's configuration")
 }
 
 /// Says what this machine lacks before anything is touched.

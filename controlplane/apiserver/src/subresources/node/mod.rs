@@ -91,7 +91,7 @@ async fn admit(
         audit_annotations: Vec::new(),
     };
     pipeline::admit(server, &mut admission).await?;
-    pipeline::validate(server, &admission).await?;
+    pipeline::validate(server, &mut admission).await?;
     request.warnings.extend(admission.warnings);
     Ok(())
 }

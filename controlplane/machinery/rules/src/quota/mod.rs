@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use minato_meta::{GroupResource, Quantity, QuantityFormat};
 use serde_json::Value;
 
+pub use pod::unstated;
 pub use scope::selects;
 
 /// Amounts by resource name, as in `spec.hard`.
@@ -67,6 +68,11 @@ pub fn hard(quota: &Value) -> Amounts {
     amounts(quota.pointer("/spec/hard"))
 }
 
+/// The amounts of `status.hard`: the limits in force, which follow `spec.hard` once what is used is known.
+pub fn in_force(quota: &Value) -> Amounts {
+    amounts(quota.pointer("/status/hard"))
+}
+
 /// The amounts of `status.used`.
 pub fn used(quota: &Value) -> Amounts {
     amounts(quota.pointer("/status/used"))
@@ -103,6 +109,19 @@ pub fn increase(before: &Amounts, after: &Amounts) -> Amounts {
         (difference.signum() > 0).then(|| (name.clone(), difference))
     };
     after.iter().filter_map(more).collect()
+}
+
+/// The names among these that objects of a kind make up.
+pub fn of_kind<'a>(names: impl IntoIterator<Item = &'a String>, resource: &GroupResource) -> Vec<&'a str> {
+    let names = names.into_iter().map(String::as_str);
+    names.filter(|name| source(name).as_ref() == Some(resource)).collect()
+}
+
+/// Only the amounts of these names.
+pub fn only(amounts: &Amounts, names: &[impl AsRef<str>]) -> Amounts {
+    let wanted = |name: &str| names.iter().any(|n| n.as_ref() == name);
+    let kept = amounts.iter().filter(|(name, _)| wanted(name));
+    kept.map(|(name, amount)| (name.clone(), *amount)).collect()
 }
 
 /// The limited names of which `used` and `more` together are too much.

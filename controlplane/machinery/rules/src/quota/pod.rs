@@ -54,6 +54,45 @@ pub(super) fn usage(object: &Value) -> Amounts {
     amounts
 }
 
+/// Names that every container must state an amount for where a quota limits them.
+const TO_STATE: [&str; 6] = [
+    "cpu",
+    "limits.cpu",
+    "limits.memory",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+];
+
+/// What the containers of a pod leave open of the limited names, in upstream's words:
+/// `limits.cpu for: a,b; limits.memory for: b`. None where everything is stated.
+pub fn unstated(object: &Value, limited: &[&str]) -> Option<String> {
+    let states = |resources: &Value, name: &str| {
+        let (kind, resource) = match name.split_once('.') {
+            Some((kind, resource)) => (kind, resource),
+            None => ("requests", name),
+        };
+        resources.pointer(&format!("/{kind}/{resource}")).is_some()
+    };
+    let none = Value::Null;
+    let resources = |of: &Value| of.get("resources").cloned().unwrap_or_default();
+    let of_pod = object.pointer("/spec/resources").unwrap_or(&none);
+    let mut open = Vec::new();
+    for name in TO_STATE.iter().filter(|name| limited.contains(name)) {
+        if states(of_pod, name) {
+            continue;
+        }
+        let containers = list(object, "/spec/containers").chain(list(object, "/spec/initContainers"));
+        let silent = containers.filter(|container| !states(&resources(container), name));
+        let silent: BTreeSet<&str> = silent.map(|container| text(container, "/name")).collect();
+        if !silent.is_empty() {
+            let silent: Vec<&str> = silent.into_iter().collect();
+            open.push(format!("{name} for: {}", silent.join(",")));
+        }
+    }
+    (!open.is_empty()).then(|| open.join("; "))
+}
+
 fn list<'v>(object: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> {
     object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }

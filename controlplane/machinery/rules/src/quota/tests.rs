@@ -165,3 +165,22 @@ fn only_more_of_what_is_limited_is_too_much() {
     );
     assert_eq!(shown(&more), json!({"cpu": "2", "memory": "1"}));
 }
+
+#[test]
+fn what_is_limited_must_be_stated() {
+    let full = json!({"limits": {"cpu": "1", "memory": "1"}, "requests": {"cpu": "1"}});
+    let pod = json!({"spec": {"containers": [
+        {"name": "b", "resources": full}, {"name": "c"}, {"name": "a", "resources": {"limits": {"cpu": "1"}}},
+    ]}});
+    let limited = ["cpu", "limits.cpu", "limits.memory", "pods"];
+    assert_eq!(
+        super::unstated(&pod, &limited).unwrap(),
+        "cpu for: a,c; limits.cpu for: c; limits.memory for: a,c"
+    );
+    assert_eq!(super::unstated(&pod, &["pods", "requests.example.com/gpu"]), None);
+    let mut whole = pod.clone();
+    whole["spec"]["resources"] = json!({"limits": {"memory": "1", "cpu": "1"}, "requests": {"cpu": "1"}});
+    assert_eq!(super::unstated(&whole, &limited), None);
+    let names = ["pods", "count/pods", "services", "cpu"].map(str::to_owned);
+    assert_eq!(super::of_kind(&names, &core("pods")), ["pods", "count/pods", "cpu"]);
+}
