@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Cluster, cluster};
-use minato_api::k8s::batch::v1::Job;
+use minato_api::k8s::batch::v1::{CronJob, Job};
 use minato_api::k8s::core::v1::{Event, Pod};
 use minato_api::kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use minato_controllers::{ControllerManager, ControllerManagerConfig};
@@ -272,4 +272,102 @@ async fn no_pod_is_lost_or_counted_twice_when_the_controllers_restart() {
     );
     cluster.tasks.stop().await;
     cluster.server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_job_is_deleted_when_its_time_is_up() {
+    let cluster = cluster(ControllerManagerConfig::default()).await;
+    play(&cluster, succeed);
+    let (jobs, pods) = (cluster.api::<Job>(), cluster.api::<Pod>());
+    cluster.create(&jobs, job("kept", json!({}))).await;
+    cluster
+        .create(&jobs, job("gone", json!({"ttlSecondsAfterFinished": 1})))
+        .await;
+    let ended = |all: &[Job]| {
+        all.iter()
+            .filter(|job| holds(job, "Complete", "CompletionsReached"))
+            .count()
+            == 2
+    };
+    cluster.until(&jobs, "two ended jobs", ended).await;
+    let left = cluster.until(&jobs, "one job", |all| all.len() == 1).await;
+    assert_eq!(left[0].metadata.name.as_deref(), Some("kept"));
+    // Its pods went before it.
+    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    cluster
+        .patch(&jobs, "kept", json!({"spec": {"ttlSecondsAfterFinished": 0}}))
+        .await;
+    cluster.until(&jobs, "no job", |all| all.is_empty()).await;
+    cluster.stop().await;
+}
+
+/// Makes a cron job believe that its last run was years ago.
+async fn set_back(crons: &minato_api::kube::Api<CronJob>) {
+    let long_ago = json!({"status": {"lastScheduleTime": "2020-01-01T00:00:00Z"}});
+    crons
+        .patch_status("cron", &PatchParams::default(), &Patch::Merge(&long_ago))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cron_job_begins_follows_and_clears_its_jobs() {
+    let cluster = cluster(ControllerManagerConfig::default()).await;
+    let (crons, jobs) = (cluster.api::<CronJob>(), cluster.api::<Job>());
+    let template = job("", json!({}))["spec"].clone();
+    let cron = json!({
+        "metadata": {"name": "cron"},
+        "spec": {
+            "schedule": "0 0 1 1 *", "timeZone": "Asia/Tokyo", "concurrencyPolicy": "Forbid", "suspend": true,
+            "jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": template},
+        },
+    });
+    cluster.create(&crons, cron).await;
+    set_back(&crons).await;
+    cluster.patch(&crons, "cron", json!({"spec": {"suspend": false}})).await;
+    let first = cluster.until(&jobs, "a job", |all| all.len() == 1).await.remove(0);
+    let time = first.metadata.annotations.as_ref().unwrap()["batch.kubernetes.io/cronjob-scheduled-timestamp"].clone();
+    assert!(time.ends_with("-01-01T00:00:00+09:00"), "{time}");
+    let minutes = time.parse::<jiff::Timestamp>().unwrap().as_second() / 60;
+    assert_eq!(first.metadata.name, Some(format!("cron-{minutes}")));
+    assert_eq!(first.metadata.labels.as_ref().unwrap()["a"], "b");
+    let active = |count: usize| {
+        move |all: &[CronJob]| {
+            let status = all[0].status.clone().unwrap_or_default();
+            status.active.map_or(0, |active| active.len()) == count
+        }
+    };
+    let now = cluster
+        .until(&crons, "an active job", active(1))
+        .await
+        .remove(0)
+        .status
+        .unwrap();
+    assert_eq!(now.last_schedule_time.unwrap().0.as_second() / 60, minutes);
+
+    // Another run is due while the first goes on: it is not begun, and then it replaces the first.
+    let forbidden = json!({"spec": {"schedule": "0 0 1 2 *"}});
+    cluster.patch(&crons, "cron", forbidden).await;
+    set_back(&crons).await;
+    let events = cluster.api::<Event>();
+    let told = |all: &[Event]| {
+        all.iter()
+            .any(|event| event.reason.as_deref() == Some("JobAlreadyActive"))
+    };
+    cluster.until(&events, "a refusal", told).await;
+    cluster
+        .patch(&crons, "cron", json!({"spec": {"concurrencyPolicy": "Replace"}}))
+        .await;
+    let replaced = |all: &[Job]| all.len() == 1 && all[0].metadata.name != first.metadata.name;
+    cluster.until(&jobs, "another job", replaced).await;
+    cluster.until(&crons, "one active job", active(1)).await;
+
+    play(&cluster, succeed);
+    let succeeded = |all: &[CronJob]| active(0)(all) && all[0].status.as_ref().unwrap().last_successful_time.is_some();
+    cluster.until(&crons, "success", succeeded).await;
+    cluster
+        .patch(&crons, "cron", json!({"spec": {"successfulJobsHistoryLimit": 0}}))
+        .await;
+    cluster.until(&jobs, "no job", |all| all.is_empty()).await;
+    cluster.stop().await;
 }

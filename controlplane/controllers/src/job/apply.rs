@@ -12,7 +12,7 @@ use minato_runtime::{EventKind, Next, ObjectKey};
 use super::plan::{Plan, Step};
 use super::pod::NewPod;
 use super::spec::COMPLETE;
-use super::{Jobs, count, pod, revision};
+use super::{Jobs, count, pod};
 use crate::error::{Result, is_namespace_terminating, is_not_found};
 use crate::names::JOB_TRACKING;
 use crate::ops;
@@ -258,9 +258,7 @@ impl Jobs {
         };
         match jobs.replace_status(&key.name, &PostParams::default(), &next).await {
             Ok(written) => {
-                if let Some(revision) = revision(&written) {
-                    self.memory.lock().written.insert(key.clone(), revision);
-                }
+                self.written.note(key, &written.metadata);
                 Ok(Some(Arc::new(written)))
             }
             Err(error) if is_not_found(&error) => Ok(None),

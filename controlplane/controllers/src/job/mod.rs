@@ -37,10 +37,10 @@ use parking_lot::Mutex;
 use crate::Context;
 use crate::error::Result;
 use crate::names::JOB_TRACKING;
+use crate::written::Written;
 use crate::{ops, ownership};
 use backoff::Backoff;
 use spec::Wanted;
-#[allow(unused_imports, reason = "the controllers of finished and of scheduled jobs use it")]
 pub(crate) use spec::{COMPLETE, FAILED, ended};
 
 struct Jobs {
@@ -49,6 +49,7 @@ struct Jobs {
     pods: Informer<Pod>,
     expectations: Expectations,
     recorder: Recorder,
+    written: Written,
     memory: Mutex<Memory>,
 }
 
@@ -57,8 +58,6 @@ struct Jobs {
 struct Memory {
     /// Pods whose finalizer was taken off, until the cache shows it: the cache alone would have them counted twice.
     untracked: HashSet<String>,
-    /// The revision that we last wrote of a job: an older one in the cache knows less than we do.
-    written: HashMap<ObjectKey, u64>,
     backoffs: HashMap<ObjectKey, (String, Backoff)>,
 }
 
@@ -70,6 +69,7 @@ pub(crate) fn start(cx: &Context) {
         pods: cx.informer(),
         expectations: Expectations::new(),
         recorder: cx.runtime.recorder("job-controller"),
+        written: Written::default(),
         memory: Mutex::default(),
     });
     ownership::add_indexes(&this.pods);
@@ -111,9 +111,8 @@ fn selector(job: &Job) -> Result<LabelSelector> {
 impl Jobs {
     fn forget(&self, key: &ObjectKey) {
         self.expectations.forget(key);
-        let mut memory = self.memory.lock();
-        memory.written.remove(key);
-        memory.backoffs.remove(key);
+        self.written.forget(key);
+        self.memory.lock().backoffs.remove(key);
     }
 
     fn pod_changed(&self, change: &Change<Pod>, add: &mut dyn FnMut(ObjectKey)) {
@@ -154,7 +153,7 @@ impl Jobs {
             self.forget(&key);
             return Ok(Next::Done);
         };
-        if !Wanted::of(&job).is_ours() || self.is_behind(&key, &job) {
+        if !Wanted::of(&job).is_ours() || self.written.is_behind(&key, &job.metadata) {
             return Ok(Next::Done);
         }
         let api = ops::namespaced::<Pod>(self.cx.client(), &key.namespace);
@@ -179,12 +178,6 @@ impl Jobs {
         self.apply(&key, &job, &jobs, &api, plan).await
     }
 
-    /// Whether the cached job is older than what we wrote. The event of what we wrote will wake us.
-    fn is_behind(&self, key: &ObjectKey, job: &Job) -> bool {
-        let written = self.memory.lock().written.get(key).copied();
-        matches!((revision(job), written), (Some(cached), Some(written)) if cached < written)
-    }
-
     fn recall(&self, key: &ObjectKey, job: &Job, pods: &[Arc<Pod>]) -> (HashSet<String>, Option<Backoff>) {
         let memory = self.memory.lock();
         let uids = pods.iter().map(|pod| ops::uid(&pod.metadata));
@@ -198,9 +191,4 @@ impl Jobs {
             .filter(|(uid, _)| uid == ops::uid(&job.metadata));
         (untracked, past.map(|(_, backoff)| *backoff))
     }
-}
-
-/// Revisions of one kind can be compared.
-fn revision(job: &Job) -> Option<u64> {
-    job.metadata.resource_version.as_deref()?.parse().ok()
 }

@@ -18,6 +18,7 @@ mod table;
 mod tests;
 mod workload;
 
+pub use batch::Schedule;
 use minato_meta::{GroupResource, GroupVersionKind, GroupVersionResource};
 
 use crate::resource::{ResourceInfo, Subresource, Verb};
