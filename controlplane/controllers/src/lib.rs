@@ -16,6 +16,7 @@ mod cronjob;
 mod daemonset;
 mod deployment;
 mod discovery;
+mod disruption;
 mod endpoints;
 mod endpointslice;
 mod error;
@@ -31,11 +32,13 @@ mod nodelifecycle;
 mod nodettl;
 mod ops;
 mod ownership;
+mod podautoscaler;
 mod podgc;
 mod pods;
 mod replicaset;
 mod resourcequota;
 mod rootca;
+mod scale;
 mod serviceaccount;
 mod statefulset;
 mod storageprotection;
@@ -46,7 +49,7 @@ mod tokencleaner;
 mod ttlafterfinished;
 mod written;
 
-pub use config::{CloudAddresses, ControllerManagerConfig};
+pub use config::{Clients, CloudAddresses, ControllerManagerConfig};
 pub use error::Error;
 pub use manager::{ControllerManager, ControllerManagerHandle};
 
@@ -63,8 +66,22 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// The same for a controller that acts as this service account of `kube-system`.
+    fn acting_as(&self, account: &str) -> Self {
+        let mut cx = self.clone();
+        if let Some(clients) = &self.config.clients {
+            cx.runtime.client = clients(account);
+        }
+        cx
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.runtime.client
+    }
+
+    /// For informers of a controller's own: all reading is done as the manager, whose role allows it.
+    pub(crate) fn reader(&self) -> Client {
+        self.runtime.informers.client()
     }
 
     /// The shared informer of a kind.

@@ -16,7 +16,7 @@ use crate::error::{Result, is_not_found};
 use crate::{names, ops};
 
 /// Condition of a pod that goes for no fault of its own.
-const DISRUPTION: &str = "DisruptionTarget";
+pub(crate) const DISRUPTION: &str = "DisruptionTarget";
 
 /// Whether and when a pod counts as available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
