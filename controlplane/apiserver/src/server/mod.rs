@@ -105,6 +105,7 @@ impl ApiServer {
                     () = self.stop.cancelled() => {}
                 }
                 self.cluster.follow(&self.stop).await;
+                crate::crd::start(self).await;
             })
             .await;
     }
