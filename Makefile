@@ -1,5 +1,5 @@
 # The few targets there are; `make test` is what CI runs.
-.PHONY: up down test lint deps
+.PHONY: up down test lint deps bench
 up: deps
 	cargo build --bin minato --bin minato-bootstrap --bin kubelet --bin kube-proxy --bin minato-dns
 	target/debug/minato up
@@ -13,3 +13,6 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 test: deps lint
 	cargo nextest run --workspace --profile ci
+bench: deps
+	cargo build --release --package minato --package minato-bench --bins
+	target/release/minato-bench run --output .minato/bench.json

@@ -139,13 +139,93 @@ async fn budgets_refuse_evictions() {
     let (_, budget) = call(&server, Method::GET, &format!("{budgets}/b"), Value::Null).await;
     assert_eq!(budget["status"]["disruptionsAllowed"], 0);
     assert!(budget["status"]["disruptedPods"]["p"].is_string());
+    assert_eq!(budget["status"]["conditions"][0]["status"], "False");
     let (path, body) = evict("q");
-    let (code, status) = call(&server, Method::POST, &path, body).await;
-    assert_eq!(code, StatusCode::TOO_MANY_REQUESTS);
+    let (code, status) = call(&server, Method::POST, &path, body.clone()).await;
+    assert_eq!(
+        (code, &status["reason"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("TooManyRequests"))
+    );
+    assert_eq!(
+        status["message"],
+        "Cannot evict pod as it would violate the pod's disruption budget."
+    );
+    // Two were healthy when it was counted, and one of them has gone since.
     assert_eq!(
         status["details"]["causes"][0]["message"],
-        "The disruption budget b needs 1 healthy pods and has 2 currently"
+        "The disruption budget b does not allow evicting pods currently"
     );
+    assert_eq!(status["details"].get("retryAfterSeconds"), None);
+
+    // A dry run asks the budget and spends nothing.
+    let allowed = json!({"disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "disruptedPods": null});
+    set_status(&server, &format!("{budgets}/b"), allowed).await;
+    let (code, _) = call(&server, Method::POST, &format!("{path}?dryRun=All"), body.clone()).await;
+    assert_eq!(code, StatusCode::CREATED);
+    let (_, budget) = call(&server, Method::GET, &format!("{budgets}/b"), Value::Null).await;
+    assert_eq!(budget["status"]["disruptionsAllowed"], 1);
+    assert_eq!(budget["status"].get("disruptedPods"), None);
+    // Neither does an eviction of another pod of that name.
+    let other = json!({"metadata": {"name": "q"}, "deleteOptions": {"preconditions": {"uid": "other"}}});
+    let (code, status) = call(&server, Method::POST, &path, other).await;
+    assert_eq!((code, &status["reason"]), (StatusCode::CONFLICT, &json!("Conflict")));
+    let (_, budget) = call(&server, Method::GET, &format!("{budgets}/b"), Value::Null).await;
+    assert_eq!(budget["status"]["disruptionsAllowed"], 1);
+    let (code, _) = call(&server, Method::POST, &path, json!({"metadata": {"name": "p"}})).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+
+    // Two budgets for one pod are one too many, but not for pods whose end disturbs nobody.
+    let second = json!({"metadata": {"name": "c"}, "spec": {"minAvailable": 0, "selector": {}}});
+    call(&server, Method::POST, budgets, second).await;
+    let (code, status) = call(&server, Method::POST, &path, body.clone()).await;
+    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(
+        status["message"],
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    );
+    for phase in ["Pending", "Succeeded"] {
+        pod(&server, "idle").await;
+        set_status(&server, &format!("{PODS}/idle"), json!({"phase": phase})).await;
+        let (path, body) = evict("idle");
+        let (code, status) = call(&server, Method::POST, &path, body).await;
+        assert_eq!(code, StatusCode::CREATED, "{phase} {status}");
+        let (code, _) = call(&server, Method::GET, &format!("{PODS}/idle"), Value::Null).await;
+        assert_eq!(code, StatusCode::NOT_FOUND);
+    }
+}
+
+#[tokio::test]
+async fn an_evicted_pod_says_why_it_goes_and_an_unready_one_is_free() {
+    let server = server();
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow"}});
+    call(&server, Method::POST, budgets, budget).await;
+    pod(&server, "p").await;
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
+    call(&server, Method::POST, &format!("{PODS}/p/binding"), binding).await;
+    // Nobody has counted yet; a pod that is not ready goes all the same.
+    set_status(&server, &format!("{PODS}/p"), json!({"phase": "Running"})).await;
+    let body = json!({"metadata": {"name": "p"}});
+    let (code, status) = call(&server, Method::POST, &format!("{PODS}/p/eviction"), body).await;
+    assert_eq!(code, StatusCode::CREATED, "{status}");
+    let (_, pod) = call(&server, Method::GET, &format!("{PODS}/p"), Value::Null).await;
+    assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let told = conditions
+        .iter()
+        .find(|condition| condition["type"] == "DisruptionTarget")
+        .unwrap();
+    assert_eq!(
+        (&told["status"], &told["reason"], &told["message"]),
+        (
+            &json!("True"),
+            &json!("EvictionByEvictionAPI"),
+            &json!("Eviction API: evicting")
+        )
+    );
+    let (_, budget) = call(&server, Method::GET, &format!("{budgets}/b"), Value::Null).await;
+    assert_eq!(budget["status"].get("disruptedPods"), None);
 }
 
 #[tokio::test]

@@ -21,6 +21,19 @@ pub struct UserInfo {
 }
 
 impl UserInfo {
+    /// Who a service account is to the API server.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        Self {
+            name: crate::user_name(namespace, name),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                crate::AUTHENTICATED.to_owned(),
+            ],
+            ..Self::default()
+        }
+    }
+
     /// Whether the user is in a group.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)

@@ -46,9 +46,14 @@ impl Components {
         reserved: Serving,
     ) -> Result<Self, StartError> {
         let tasks = Tasks::new();
-        let client = server.client_as(user("system:kube-controller-manager", &["system:masters"]));
+        let client = server.client_as(user("system:kube-controller-manager", &[]));
         let runtime = Runtime::new(client, tasks.clone(), Metrics::new());
-        let controllers = ControllerManager::start(controllers(config, pki, reserved)?, &runtime);
+        let mut settings = controllers(config, pki, reserved)?;
+        let clients = server.clone();
+        settings.clients = Some(Arc::new(move |account| {
+            clients.client_as(UserInfo::service_account("kube-system", account))
+        }));
+        let controllers = ControllerManager::start(settings, &runtime);
         let scheduler = config.workloads().map(|_| {
             let runtime = Runtime {
                 client: server.client_as(user("system:kube-scheduler", &[])),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipnet::IpNet;
+use minato_api::kube::Client;
 use minato_pki::Authority;
 
 /// Tells what the cloud knows of a node's addresses. A node can write what it likes into its own status.
@@ -19,11 +20,17 @@ pub trait CloudAddresses: Send + Sync + 'static {
     async fn addresses(&self, node: &str, provider_id: Option<&str>) -> Result<Vec<String>, String>;
 }
 
+/// Makes the client of a controller that acts as this service account of `kube-system`, such as `deployment-controller`.
+/// What the account may do is in the role `system:controller:NAME`.
+pub type Clients = Arc<dyn Fn(&str) -> Client + Send + Sync>;
+
 /// Settings of one controller manager. The defaults are upstream's.
 #[derive(Clone)]
 pub struct ControllerManagerConfig {
     /// Controllers that do not run, by name; see [`crate::ControllerManager::names`].
     pub disabled: BTreeSet<String>,
+    /// How controllers get identities of their own; without it all act as their runtime does.
+    pub clients: Option<Clients>,
     /// Certificates, PEM, that pods trust the API server by; without them `kube-root-ca.crt` is not published.
     pub root_ca: Option<String>,
     /// Signs certificate requests; without it they stay unsigned.
@@ -66,6 +73,7 @@ impl Default for ControllerManagerConfig {
     fn default() -> Self {
         Self {
             disabled: BTreeSet::new(),
+            clients: None,
             root_ca: None,
             authority: None,
             longest_certificate: Duration::from_secs(365 * 24 * 3600),

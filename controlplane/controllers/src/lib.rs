@@ -12,14 +12,18 @@
 mod certificates;
 mod clusterrole;
 mod config;
+mod cronjob;
+mod daemonset;
 mod deployment;
 mod discovery;
+mod disruption;
 mod endpoints;
 mod endpointslice;
 mod error;
 mod gc;
 mod history;
 mod intstr;
+mod job;
 mod manager;
 mod names;
 mod namespace;
@@ -40,8 +44,10 @@ mod tainteviction;
 mod taints;
 mod template;
 mod tokencleaner;
+mod ttlafterfinished;
+mod written;
 
-pub use config::{CloudAddresses, ControllerManagerConfig};
+pub use config::{Clients, CloudAddresses, ControllerManagerConfig};
 pub use error::Error;
 pub use manager::{ControllerManager, ControllerManagerHandle};
 
@@ -58,8 +64,22 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// The same for a controller that acts as this service account of `kube-system`.
+    fn acting_as(&self, account: &str) -> Self {
+        let mut cx = self.clone();
+        if let Some(clients) = &self.config.clients {
+            cx.runtime.client = clients(account);
+        }
+        cx
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.runtime.client
+    }
+
+    /// For informers of a controller's own: all reading is done as the manager, whose role allows it.
+    pub(crate) fn reader(&self) -> Client {
+        self.runtime.informers.client()
     }
 
     /// The shared informer of a kind.

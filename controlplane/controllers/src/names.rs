@@ -2,8 +2,12 @@
 
 /// Tells the ReplicaSets of a Deployment, and their pods, apart.
 pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
-/// Names the ControllerRevision that a StatefulSet's pod was made from.
+/// Names the ControllerRevision that a StatefulSet's pod was made from; of a DaemonSet's pod it is the hash.
 pub(crate) const CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
+/// How many templates a DaemonSet has had.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// The same, of the template that a pod was made from.
+pub(crate) const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 /// Hash of the state that a StatefulSet's ControllerRevision holds.
 pub(crate) const STATE_HASH: &str = "controller.kubernetes.io/hash";
 /// Name of a StatefulSet's pod, as a label for Services.
@@ -49,3 +53,14 @@ pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(crate) const ORPHAN: &str = "orphan";
 /// Keeps an owner until its blocking dependents are gone.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+/// Keeps a Job's pods until they are counted.
+pub(crate) const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// Completion index of an indexed Job's pod.
+pub(crate) const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// How often its index failed before, on the pod of a Job that limits that.
+pub(crate) const JOB_INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+/// The same for failures that a policy leaves out of account.
+pub(crate) const JOB_INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+/// Scheduled time of a CronJob's Job.
+pub(crate) const CRONJOB_TIMESTAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";

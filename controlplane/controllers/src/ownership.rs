@@ -65,6 +65,23 @@ where
     O: Object,
     K: Object,
 {
+    claim_with(owner, owners, selector, dependents, api, may_adopt, None).await
+}
+
+/// [`claim`] for an owner that holds its dependents by a finalizer: what is adopted gets it, what is released loses it.
+pub(crate) async fn claim_with<O, K>(
+    owner: &O,
+    owners: &Api<O>,
+    selector: &LabelSelector,
+    dependents: &Informer<K>,
+    api: &Api<K>,
+    may_adopt: impl Fn(&K) -> bool,
+    finalizer: Option<&str>,
+) -> Result<Vec<Arc<K>>>
+where
+    O: Object,
+    K: Object,
+{
     let meta = owner.meta();
     let matches = |object: &K| match &object.meta().labels {
         Some(labels) => selector.matches_map(labels),
@@ -76,7 +93,7 @@ where
         if matches(&object) {
             claimed.push(object);
         } else if !deleting {
-            release(api, object.meta(), ops::uid(meta)).await?;
+            release_with(api, object.meta(), ops::uid(meta), finalizer).await?;
         }
     }
     if deleting {
@@ -91,7 +108,7 @@ where
             confirm(owner, owners).await?;
             confirmed = true;
         }
-        if let Some(adopted) = adopt(api, object.meta(), reference(owner)).await? {
+        if let Some(adopted) = adopt(api, object.meta(), reference(owner), finalizer).await? {
             claimed.push(Arc::new(adopted));
         }
     }
@@ -108,26 +125,41 @@ async fn confirm<O: Object>(owner: &O, owners: &Api<O>) -> Result<()> {
     }
 }
 
-async fn adopt<K: Object>(api: &Api<K>, meta: &ObjectMeta, reference: OwnerReference) -> Result<Option<K>> {
+async fn adopt<K: Object>(
+    api: &Api<K>,
+    meta: &ObjectMeta,
+    reference: OwnerReference,
+    finalizer: Option<&str>,
+) -> Result<Option<K>> {
     let mut owners = meta.owner_references.clone().unwrap_or_default();
     owners.retain(|owner| owner.uid != reference.uid);
     owners.push(reference);
-    match ops::merge(api, meta, json!({"metadata": {"ownerReferences": owners}})).await {
+    let mut patch = json!({"metadata": {"ownerReferences": owners}});
+    if let Some(finalizer) = finalizer.filter(|finalizer| !ops::has_finalizer(meta, finalizer)) {
+        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+        finalizers.push(finalizer.to_owned());
+        patch["metadata"]["finalizers"] = json!(finalizers);
+    }
+    match ops::merge(api, meta, patch).await {
         Ok(adopted) => Ok(Some(adopted)),
         Err(error) if is_not_found(&error) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Takes the reference to the owner with this uid away.
-pub(crate) async fn release<K: Object>(api: &Api<K>, meta: &ObjectMeta, uid: &str) -> Result<()> {
+async fn release_with<K: Object>(api: &Api<K>, meta: &ObjectMeta, uid: &str, finalizer: Option<&str>) -> Result<()> {
     let owners: Vec<_> = meta
         .owner_references
         .iter()
         .flatten()
         .filter(|owner| owner.uid != uid)
         .collect();
-    match ops::merge(api, meta, json!({"metadata": {"ownerReferences": owners}})).await {
+    let mut patch = json!({"metadata": {"ownerReferences": owners}});
+    if let Some(finalizer) = finalizer {
+        let finalizers = meta.finalizers.iter().flatten();
+        patch["metadata"]["finalizers"] = json!(finalizers.filter(|held| *held != finalizer).collect::<Vec<_>>());
+    }
+    match ops::merge(api, meta, patch).await {
         Ok(_) => Ok(()),
         Err(error) if is_not_found(&error) => Ok(()),
         Err(error) => Err(error.into()),

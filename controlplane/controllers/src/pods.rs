@@ -16,7 +16,7 @@ use crate::error::{Result, is_not_found};
 use crate::{names, ops};
 
 /// Condition of a pod that goes for no fault of its own.
-const DISRUPTION: &str = "DisruptionTarget";
+pub(crate) const DISRUPTION: &str = "DisruptionTarget";
 
 /// Whether and when a pod counts as available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,14 @@ pub(crate) fn restarts(pod: &Pod) -> i32 {
         .iter()
         .flat_map(|status| status.container_statuses.iter().flatten());
     statuses.map(|status| status.restart_count).max().unwrap_or(0)
+}
+
+/// How often containers of a pod were started again, all together.
+pub(crate) fn all_restarts(pod: &Pod) -> i64 {
+    let status = pod.status.iter();
+    let statuses = status.flat_map(|status| [&status.container_statuses, &status.init_container_statuses]);
+    let statuses = statuses.flat_map(|statuses| statuses.iter().flatten());
+    statuses.map(|status| i64::from(status.restart_count)).sum()
 }
 
 /// A pod of `template`, controlled by `owner`. The API server completes the name.

@@ -353,6 +353,11 @@ impl Informers {
         }
     }
 
+    /// The client that they watch with.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The informer of `K` over all namespaces.
     pub fn of<K: Object>(&self) -> Informer<K> {
         let mut informers = self.informers.lock();

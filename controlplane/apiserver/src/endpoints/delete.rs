@@ -90,12 +90,25 @@ pub(crate) async fn delete_object(
     warnings: &Warnings,
     options: &DeleteOptions,
 ) -> Result<Outcome, ApiError> {
+    delete_changed(server, target, user, warnings, options, |_| {}).await
+}
+
+/// Deletes an object that is changed in the same write, so that whoever sees it go sees why.
+pub(crate) async fn delete_changed(
+    server: &Arc<ApiServer>,
+    target: &Target,
+    user: &UserInfo,
+    warnings: &Warnings,
+    options: &DeleteOptions,
+    change: fn(&mut Value),
+) -> Result<Outcome, ApiError> {
     let mut transform = Delete {
         server,
         target,
         user,
         warnings,
         options,
+        change,
     };
     transaction::run(server, target, options.dry_run, &mut transform).await
 }
@@ -106,6 +119,7 @@ struct Delete<'a> {
     user: &'a UserInfo,
     warnings: &'a Warnings,
     options: &'a DeleteOptions,
+    change: fn(&mut Value),
 }
 
 #[async_trait]
@@ -114,9 +128,10 @@ impl Transform for Delete<'_> {
         let Some(current) = current else {
             return Err(self.target.not_found());
         };
-        self.check_preconditions(current)?;
+        check_preconditions(self.target, self.options, current)?;
         self.admission(&current.object).await?;
         let mut object = current.object.clone();
+        (self.change)(&mut object);
         let effects = |object: &Value| allocators::release(self.server, &self.target.resource, object);
         match decide(&mut object, self.target, self.options, Timestamp::now()) {
             Verdict::Keep => Ok(Change::Keep),
@@ -132,30 +147,34 @@ impl Transform for Delete<'_> {
     }
 }
 
-impl Delete<'_> {
-    fn check_preconditions(&self, current: &Stored) -> Result<(), ApiError> {
-        let conflict = |what: &str, wanted: &str, found: &str| {
-            ApiError::conflict(
-                &self.target.resource.gvr.group_resource(),
-                &self.target.name,
-                format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"),
-            )
-        };
-        if let Some(uid) = &self.options.precondition_uid {
-            let found = metadata::text(&current.object, "uid");
-            if uid != found {
-                return Err(conflict("UID", uid, found));
-            }
+/// Whether it is the object, and the state of it, that the client means to delete.
+///
+/// # Errors
+/// 409 when it is not.
+pub(crate) fn check_preconditions(target: &Target, options: &DeleteOptions, current: &Stored) -> Result<(), ApiError> {
+    let conflict = |what: &str, wanted: &str, found: &str| {
+        ApiError::conflict(
+            &target.resource.gvr.group_resource(),
+            &target.name,
+            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"),
+        )
+    };
+    if let Some(uid) = &options.precondition_uid {
+        let found = metadata::text(&current.object, "uid");
+        if uid != found {
+            return Err(conflict("UID", uid, found));
         }
-        if let Some(revision) = &self.options.precondition_revision {
-            let found = current.revision.to_string();
-            if *revision != found {
-                return Err(conflict("ResourceVersion", revision, &found));
-            }
-        }
-        Ok(())
     }
+    if let Some(revision) = &options.precondition_revision {
+        let found = current.revision.to_string();
+        if *revision != found {
+            return Err(conflict("ResourceVersion", revision, &found));
+        }
+    }
+    Ok(())
+}
 
+impl Delete<'_> {
     async fn admission(&self, old: &Value) -> Result<(), ApiError> {
         let mut request = AdmissionRequest {
             operation: Operation::Delete,

@@ -6,16 +6,19 @@ use minato_meta::{ApiError, ErrorKind};
 use super::{Next, Stage};
 use crate::request::ApiRequest;
 use crate::response::{self, Response};
+use crate::server::OwnComponent;
 
 const MASTERS: &str = "system:masters";
 
-/// Refuses with 429 beyond the caps. Long-running requests and `system:masters` are exempt, as upstream has it.
+/// Refuses with 429 beyond the caps. Long-running requests and `system:masters` are exempt, as upstream has it; so are
+/// the components of this process, which bound what they do at a time themselves.
 pub(crate) struct InFlightCaps;
 
 #[async_trait]
 impl Stage for InFlightCaps {
     async fn handle(&self, request: ApiRequest, next: Next<'_>) -> Response {
-        if request.info.is_long_running() || !request.info.is_resource || request.user.in_group(MASTERS) {
+        let exempt = request.user.in_group(MASTERS) || request.extensions.get::<OwnComponent>().is_some();
+        if exempt || request.info.is_long_running() || !request.info.is_resource {
             return next.run(request).await;
         }
         let caps = &next.server.inflight;

@@ -15,6 +15,10 @@ use super::ApiServer;
 use crate::request::ApiRequest;
 use crate::response::{BoxError, Response};
 
+/// Marks requests of the components that run beside the server, which no network request can carry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnComponent;
+
 /// The server as a tower service. With an identity, every request is that user's; without, the requester is whoever
 /// the request's own credentials prove.
 #[derive(Clone)]
@@ -67,6 +71,7 @@ where
     fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
         if let Some(identity) = &self.identity {
             request.extensions_mut().insert(identity.clone());
+            request.extensions_mut().insert(OwnComponent);
         }
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let server = self.server.clone();

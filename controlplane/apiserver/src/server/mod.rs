@@ -16,6 +16,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 pub use inprocess::ApiService;
+pub(crate) use inprocess::OwnComponent;
 pub use listen::ServeHandle;
 pub use tls::{ServerTls, TlsError};
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::success;
 use crate::endpoints::options::{DeleteOptions, WriteOptions};
-use crate::endpoints::transaction::{self, Change, Effects, Stored, Transform, store_error};
+use crate::endpoints::transaction::{self, Change, Effects, Outcome, Stored, Transform, store_error};
 use crate::endpoints::{Target, decode, delete, metadata, pipeline};
 use crate::request::ApiRequest;
 use crate::response::Response;
@@ -24,7 +24,10 @@ use crate::server::ApiServer;
 
 /// Pods that a budget may have in the air at once; beyond it the disruption controller has lost track.
 const MOST_DISRUPTED: usize = 2000;
+/// After which a client may ask again about a budget that nobody has counted yet.
 const RETRY_SECONDS: u32 = 10;
+/// Changes of a pod between our look and its deletion, in a row, before we give up.
+const MOST_RACES: usize = 20;
 
 /// Evicts a pod.
 ///
@@ -48,20 +51,98 @@ pub(super) async fn create(
         subresource: String::new(),
         ..target
     };
-    let pod = transaction::read(server, &pod_target)
-        .await?
-        .ok_or_else(|| pod_target.not_found())?;
-    if !needs_no_budget(&pod.object)
-        && let Some(budget) = budget_of(server, &pod.object, &pod_target).await?
-    {
-        spend(server, &budget, &pod.object, &pod_target, delete_options.dry_run).await?;
-    }
-    if delete_options.precondition_uid.is_none() {
-        // The pod that the budget was asked about, and no namesake that came after it.
-        delete_options.precondition_uid = Some(metadata::text(&pod.object, "uid").to_owned());
-    }
-    delete::delete_object(server, &pod_target, &request.user, &request.warnings, &delete_options).await?;
+    evict(server, &request, &pod_target, &delete_options).await?;
     success(StatusCode::CREATED)
+}
+
+/// What stands behind an eviction.
+enum Leave {
+    /// No budget guards the pod as it is: finished, on its way out, or not begun.
+    Unguarded,
+    /// A budget gave it, or none guards pods like this.
+    Given,
+    /// The pod is not ready, and takes nothing from the budget of this name as long as it is not.
+    Unready(String),
+}
+
+async fn evict(
+    server: &Arc<ApiServer>,
+    request: &ApiRequest,
+    target: &Target,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    for _ in 0..MOST_RACES {
+        let pod = transaction::read(server, target)
+            .await?
+            .ok_or_else(|| target.not_found())?;
+        // Before a budget pays for it.
+        delete::check_preconditions(target, options, &pod)?;
+        let leave = leave(server, &pod.object, target, options.dry_run).await?;
+        let mut exact = options.clone();
+        if exact.precondition_uid.is_none() {
+            // The pod that the budget was asked about, and no namesake that came after it.
+            exact.precondition_uid = Some(metadata::text(&pod.object, "uid").to_owned());
+        }
+        let may_wake = match &leave {
+            Leave::Unguarded => !is_over(&pod.object),
+            Leave::Given => false,
+            Leave::Unready(_) => true,
+        };
+        // A pod that became ready meanwhile is guarded: only the state that we saw may go.
+        let pinned = may_wake && exact.precondition_revision.is_none();
+        if pinned {
+            exact.precondition_revision = Some(pod.revision.to_string());
+        }
+        let deleted = delete::delete_changed(server, target, &request.user, &request.warnings, &exact, mark);
+        match (deleted.await, leave) {
+            (Err(error), Leave::Unguarded) if pinned && error.kind() == ErrorKind::Conflict => {}
+            (Err(error), Leave::Unready(budget)) if pinned && error.kind() == ErrorKind::Conflict => {
+                return Err(unprocessed(&budget));
+            }
+            (outcome, _) => return outcome.map(drop),
+        }
+    }
+    Err(ApiError::stale(&target.resource.gvr.group_resource(), &target.name))
+}
+
+async fn leave(server: &Arc<ApiServer>, pod: &Value, target: &Target, dry_run: bool) -> Result<Leave, ApiError> {
+    if is_over(pod) || phase(pod) == "Pending" {
+        return Ok(Leave::Unguarded);
+    }
+    match budget_of(server, pod, target).await? {
+        None => Ok(Leave::Given),
+        Some(budget) => spend(server, budget, pod, target, dry_run).await,
+    }
+}
+
+/// Says on the pod that it goes for no fault of its own.
+fn mark(pod: &mut Value) {
+    let condition = json!({
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    });
+    set_condition(pod, condition);
+}
+
+/// Puts a condition into a status. Its time is kept while its status is the same.
+fn set_condition(object: &mut Value, mut condition: Value) {
+    let now = json!(format_time(Timestamp::now()));
+    let list = &mut object["status"]["conditions"];
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    let Some(list) = list.as_array_mut() else { return };
+    let known = list.iter_mut().find(|known| known["type"] == condition["type"]);
+    condition["lastTransitionTime"] = match &known {
+        Some(known) if known["status"] == condition["status"] => known["lastTransitionTime"].clone(),
+        _ => now,
+    };
+    match known {
+        Some(known) => *known = condition,
+        None => list.push(condition),
+    }
 }
 
 /// `policy/v1`, and the retired `policy/v1beta1`, which old clients still send.
@@ -76,7 +157,7 @@ fn checked(mut eviction: Value, target: &Target) -> Result<Value, ApiError> {
     }
     metadata::settle_namespace(&mut eviction, target)?;
     let name = metadata::text(&eviction, "name");
-    if !name.is_empty() && name != target.name {
+    if name != target.name {
         return Err(ApiError::bad_request(
             "name in URL does not match name in Eviction object",
         ));
@@ -112,10 +193,13 @@ async fn admit(
     Ok(())
 }
 
-/// Pods whose end disturbs nobody.
-fn needs_no_budget(pod: &Value) -> bool {
-    let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-    metadata::is_deleting(pod) || matches!(phase, "Succeeded" | "Failed" | "Pending")
+fn phase(pod: &Value) -> &str {
+    pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Finished, or on its way out: nothing can bring it back.
+fn is_over(pod: &Value) -> bool {
+    metadata::is_deleting(pod) || matches!(phase(pod), "Succeeded" | "Failed")
 }
 
 fn is_ready(pod: &Value) -> bool {
@@ -153,30 +237,32 @@ async fn budget_of(server: &Arc<ApiServer>, pod: &Value, target: &Target) -> Res
             name: name.clone(),
             subresource: "status".to_owned(),
         })),
-        _ => Err(ApiError::internal(
+        _ => Err(ApiError::new(
+            ErrorKind::InternalError,
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         )),
     }
 }
 
-/// Takes one disruption from a budget.
+/// Takes one disruption from a budget, unless the pod is none that it counts.
 async fn spend(
     server: &Arc<ApiServer>,
-    budget: &Target,
+    budget: Target,
     pod: &Value,
     pod_target: &Target,
     dry_run: bool,
-) -> Result<(), ApiError> {
+) -> Result<Leave, ApiError> {
     let mut transform = Spend {
-        budget,
+        budget: &budget,
         pod: &pod_target.name,
         ready: is_ready(pod),
     };
-    match transaction::run(server, budget, dry_run, &mut transform).await {
+    match transaction::run(server, &budget, dry_run, &mut transform).await {
         // A budget that has gone meanwhile guards nothing.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Leave::Given),
         Err(error) => Err(error),
-        Ok(_) => Ok(()),
+        Ok(Outcome::Kept(_)) => Ok(Leave::Unready(budget.name)),
+        Ok(_) => Ok(Leave::Given),
     }
 }
 
@@ -190,45 +276,10 @@ struct Spend<'a> {
 impl Transform for Spend<'_> {
     async fn apply(&mut self, current: Option<&Stored>) -> Result<Change, ApiError> {
         let current = current.ok_or_else(|| self.budget.not_found())?;
-        let number = |path: &str| current.object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
-        let (healthy, desired) = (number("/status/currentHealthy"), number("/status/desiredHealthy"));
-        if !self.ready {
-            let always = current.object.pointer("/spec/unhealthyPodEvictionPolicy") == Some(&json!("AlwaysAllow"));
-            if always || healthy >= desired && desired > 0 {
-                return Ok(Change::Keep);
-            }
+        if !self.ready && lets_unready_go(&current.object) {
+            return Ok(Change::Keep);
         }
-        let name = &self.budget.name;
-        if number("/status/observedGeneration") < number("/metadata/generation") {
-            return Err(refusal(format!(
-                "The disruption budget {name} is still being processed by the server."
-            )));
-        }
-        let forbidden = |why: String| {
-            let resource = GroupResource::new("policy", "poddisruptionbudgets");
-            Err(ApiError::forbidden(&resource, name, why))
-        };
-        let allowed = number("/status/disruptionsAllowed");
-        if allowed < 0 {
-            return forbidden("pdb disruptions allowed is negative".to_owned());
-        }
-        let disrupted = current
-            .object
-            .pointer("/status/disruptedPods")
-            .and_then(Value::as_object);
-        if disrupted.is_some_and(|d| d.len() > MOST_DISRUPTED) {
-            return forbidden(
-                "DisruptedPods map too big - too many evictions not confirmed by PDB controller".to_owned(),
-            );
-        }
-        if allowed == 0 {
-            return Err(refusal(format!(
-                "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
-            )));
-        }
-        let mut object = current.object.clone();
-        object["status"]["disruptionsAllowed"] = json!(allowed - 1);
-        object["status"]["disruptedPods"][self.pod] = json!(format_time(Timestamp::now()));
+        let object = spent(&current.object, self.pod)?;
         Ok(Change::Put {
             object,
             effects: Effects::default(),
@@ -236,15 +287,205 @@ impl Transform for Spend<'_> {
     }
 }
 
-fn refusal(why: String) -> ApiError {
+fn number(budget: &Value, path: &str) -> i64 {
+    budget.pointer(path).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// Whether pods that are not ready may go at no cost: always if the budget says so, else while enough others are.
+fn lets_unready_go(budget: &Value) -> bool {
+    let (healthy, desired) = (
+        number(budget, "/status/currentHealthy"),
+        number(budget, "/status/desiredHealthy"),
+    );
+    let always = budget.pointer("/spec/unhealthyPodEvictionPolicy") == Some(&json!("AlwaysAllow"));
+    always || healthy >= desired && desired > 0
+}
+
+/// The budget after one more disruption.
+fn spent(budget: &Value, pod: &str) -> Result<Value, ApiError> {
+    let name = metadata::text(budget, "name");
+    let observed = number(budget, "/status/observedGeneration");
+    if observed < number(budget, "/metadata/generation") {
+        return Err(unprocessed(name));
+    }
+    let forbidden = |why: &str, cause: &str| {
+        let resource = GroupResource::new("policy", "poddisruptionbudget");
+        let cause = format!("The disruption budget {name} does not allow evicting pods currently: {cause}");
+        Err(because(ApiError::forbidden(&resource, name, why), cause))
+    };
+    let allowed = number(budget, "/status/disruptionsAllowed");
+    if allowed < 0 {
+        let why = "pdb disruptions allowed is negative";
+        return forbidden(why, why);
+    }
+    let disrupted = budget.pointer("/status/disruptedPods").and_then(Value::as_object);
+    if disrupted.is_some_and(|disrupted| disrupted.len() > MOST_DISRUPTED) {
+        return forbidden(
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            "too many pending evictions not confirmed by PDB controller",
+        );
+    }
+    if allowed == 0 {
+        return Err(because(too_many(), exhausted(budget)));
+    }
+    let mut object = budget.clone();
+    object["status"]["disruptionsAllowed"] = json!(allowed - 1);
+    object["status"]["disruptedPods"][pod] = json!(format_time(Timestamp::now()));
+    if allowed == 1 {
+        let condition = json!({
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "reason": "InsufficientPods",
+            "message": "",
+            "observedGeneration": observed,
+        });
+        set_condition(&mut object, condition);
+    }
+    Ok(object)
+}
+
+/// Why a budget allows nothing.
+fn exhausted(budget: &Value) -> String {
+    let name = metadata::text(budget, "name");
+    let (healthy, desired) = (
+        number(budget, "/status/currentHealthy"),
+        number(budget, "/status/desiredHealthy"),
+    );
+    let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let told = conditions.find(|condition| condition["type"] == "DisruptionAllowed");
+    let told = told.filter(|condition| condition["status"] == "False" && !text(condition, "message").is_empty());
+    let none = format!("The disruption budget {name} does not allow evicting pods currently");
+    match told.map(|condition| (text(condition, "reason"), text(condition, "message"))) {
+        // The numbers are not to be trusted then.
+        Some((reason, message)) if reason == "SyncFailed" => format!("{none} because it failed sync: {message}"),
+        _ if healthy <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        }
+        Some((reason, message)) => format!("{none} ({reason}): {message}"),
+        None => none,
+    }
+}
+
+fn too_many() -> ApiError {
     ApiError::new(
         ErrorKind::TooManyRequests,
         "Cannot evict pod as it would violate the pod's disruption budget.",
     )
-    .with_retry_after(RETRY_SECONDS)
-    .with_cause(Cause {
+}
+
+/// The refusal for a budget of which nobody knows yet what it allows.
+fn unprocessed(budget: &str) -> ApiError {
+    let why = format!("The disruption budget {budget} is still being processed by the server.");
+    because(too_many().with_retry_after(RETRY_SECONDS), why)
+}
+
+fn because(error: ApiError, why: String) -> ApiError {
+    error.with_cause(Cause {
         reason: "DisruptionBudget".to_owned(),
         message: why,
         field: String::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(status: Value) -> Value {
+        json!({"metadata": {"name": "b", "generation": 2}, "spec": {}, "status": status})
+    }
+
+    fn refused(status: Value) -> (u16, String, String) {
+        let status = serde_json::to_value(spent(&budget(status), "p").unwrap_err().to_status()).unwrap();
+        (
+            u16::try_from(status["code"].as_u64().unwrap()).unwrap(),
+            status["message"].as_str().unwrap().to_owned(),
+            status["details"]["causes"][0]["message"].as_str().unwrap().to_owned(),
+        )
+    }
+
+    #[test]
+    fn a_budget_says_why_it_refuses() {
+        let (code, message, cause) = refused(json!({"observedGeneration": 1, "disruptionsAllowed": 5}));
+        assert_eq!(
+            (code, cause.as_str()),
+            (429, "The disruption budget b is still being processed by the server.")
+        );
+        assert_eq!(
+            message,
+            "Cannot evict pod as it would violate the pod's disruption budget."
+        );
+        let (code, message, _) = refused(json!({"observedGeneration": 2, "disruptionsAllowed": -1}));
+        assert_eq!(code, 403);
+        assert_eq!(
+            message,
+            "poddisruptionbudget.policy \"b\" is forbidden: pdb disruptions allowed is negative"
+        );
+        let pods: serde_json::Map<String, Value> = (0..=MOST_DISRUPTED).map(|i| (i.to_string(), json!(""))).collect();
+        let (code, _, cause) =
+            refused(json!({"observedGeneration": 2, "disruptionsAllowed": 1, "disruptedPods": pods}));
+        assert_eq!(code, 403);
+        assert!(cause.ends_with("too many pending evictions not confirmed by PDB controller"));
+        let none = |conditions: Value, healthy: i64| {
+            let status = json!({"observedGeneration": 2, "disruptionsAllowed": 0, "currentHealthy": healthy,
+                "desiredHealthy": 2, "conditions": conditions});
+            refused(status).2
+        };
+        let condition = |reason: &str, message: &str| json!([{"type": "DisruptionAllowed", "status": "False", "reason": reason, "message": message}]);
+        assert_eq!(
+            none(json!([]), 2),
+            "The disruption budget b needs 2 healthy pods and has 2 currently"
+        );
+        let failed = "The disruption budget b does not allow evicting pods currently because it failed sync: x";
+        assert_eq!(none(condition("SyncFailed", "x"), 2), failed);
+        assert_eq!(
+            none(json!([]), 3),
+            "The disruption budget b does not allow evicting pods currently"
+        );
+        let other = "The disruption budget b does not allow evicting pods currently (Why): x";
+        assert_eq!(none(condition("Why", "x"), 3), other);
+    }
+
+    #[test]
+    fn the_last_disruption_turns_the_condition() {
+        let given = spent(&budget(json!({"observedGeneration": 2, "disruptionsAllowed": 2})), "p").unwrap();
+        assert_eq!(given["status"]["disruptionsAllowed"], 1);
+        assert_eq!(given["status"].get("conditions"), None);
+        let last = spent(&given, "q").unwrap();
+        let disrupted = last["status"]["disruptedPods"].as_object().unwrap();
+        assert_eq!(disrupted.keys().collect::<Vec<_>>(), ["p", "q"]);
+        let condition = &last["status"]["conditions"][0];
+        assert_eq!(
+            (&condition["status"], &condition["reason"]),
+            (&json!("False"), &json!("InsufficientPods"))
+        );
+    }
+
+    #[test]
+    fn unready_pods_are_free_where_enough_others_are_healthy() {
+        let of = |healthy: i64, desired: i64, policy: Value| {
+            let mut budget = budget(json!({"currentHealthy": healthy, "desiredHealthy": desired}));
+            budget["spec"]["unhealthyPodEvictionPolicy"] = policy;
+            lets_unready_go(&budget)
+        };
+        assert!(of(2, 2, json!("IfHealthyBudget")) && of(2, 2, Value::Null));
+        assert!(!of(1, 2, json!("IfHealthyBudget")) && !of(0, 0, Value::Null));
+        assert!(of(0, 2, json!("AlwaysAllow")));
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time() {
+        let mut pod = json!({"status": {"conditions": [
+            {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "then"}, {"type": "Ready"}]}});
+        mark(&mut pod);
+        let condition = &pod["status"]["conditions"][0];
+        assert_eq!(condition["lastTransitionTime"], "then");
+        assert_eq!(condition["reason"], "EvictionByEvictionAPI");
+        pod["status"]["conditions"][0]["status"] = json!("False");
+        mark(&mut pod);
+        assert_ne!(pod["status"]["conditions"][0]["lastTransitionTime"], "then");
+        assert_eq!(pod["status"]["conditions"].as_array().unwrap().len(), 2);
+    }
 }

@@ -85,7 +85,7 @@ pub(crate) fn start(cx: &Context) {
         }),
     });
     let leases: Informer<Lease> = Informer::start(
-        Api::namespaced(cx.client().clone(), LEASES),
+        Api::namespaced(cx.reader(), LEASES),
         WatchScope::default(),
         &cx.runtime.tasks,
     );

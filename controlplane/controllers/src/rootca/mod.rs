@@ -42,7 +42,7 @@ pub(crate) fn start(cx: &Context) {
         cx: cx.clone(),
         certificates,
         namespaces: cx.informer(),
-        maps: Informer::start(Api::all(cx.client().clone()), scope, &cx.runtime.tasks),
+        maps: Informer::start(Api::all(cx.reader()), scope, &cx.runtime.tasks),
     });
     Controller::new("root-ca-certificate-publisher", &cx.runtime)
         .watch_primary(&this.namespaces)

@@ -13,7 +13,7 @@ use minato_api::k8s::core::v1::{Namespace, Node, Pod};
 use minato_api::kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use minato_api::kube::{Client, Resource};
 use minato_apiserver::{ApiServer, ApiServerConfig, Deps, ServiceConfig};
-use minato_auth::{PrivilegedGroupAuthorizer, UserInfo, X509Authenticator};
+use minato_auth::{MastersAuthorizer, RbacAuthorizer, UnionAuthorizer, UserInfo, X509Authenticator, bootstrap_objects};
 use minato_controllers::{ControllerManager, ControllerManagerConfig, ControllerManagerHandle};
 use minato_runtime::{Metrics, Object, Runtime, Tasks};
 use minato_storage::{EmbeddedOptions, EmbeddedStore};
@@ -43,25 +43,38 @@ pub(crate) async fn cluster(config: ControllerManagerConfig) -> Cluster {
         services: Some(services),
         ..ApiServerConfig::default()
     };
-    let server = ApiServer::new(server_config, Arc::new(store), |_| Deps {
+    let server = ApiServer::new(server_config, Arc::new(store), |reader| Deps {
         authenticator: Arc::new(X509Authenticator),
-        authorizer: Arc::new(PrivilegedGroupAuthorizer),
+        authorizer: Arc::new(UnionAuthorizer::new(vec![
+            Arc::new(MastersAuthorizer),
+            Arc::new(RbacAuthorizer::new(reader)),
+        ])),
         admission: Vec::new(),
         egress: None,
         kubelet: None,
         node_listener: None,
         token_issuer: None,
         extra_resources: Vec::new(),
-        bootstrap_objects: Vec::new(),
+        bootstrap_objects: bootstrap_objects(),
     });
     server.start().await;
-    let client = server.client_as(UserInfo {
-        name: "system:kube-controller-manager".to_owned(),
-        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+    let user = |name: &str, groups: &[&str]| UserInfo {
+        name: name.to_owned(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         ..UserInfo::default()
-    });
+    };
+    let client = server.client_as(user("tester", &["system:masters", "system:authenticated"]));
+    // The controllers have no more than their default roles.
+    let manager = server.client_as(user("system:kube-controller-manager", &["system:authenticated"]));
+    let clients = server.clone();
+    let config = ControllerManagerConfig {
+        clients: Some(Arc::new(move |account| {
+            clients.client_as(UserInfo::service_account("kube-system", account))
+        })),
+        ..config
+    };
     let tasks = Tasks::new();
-    let runtime = Runtime::new(client.clone(), tasks.clone(), Metrics::new());
+    let runtime = Runtime::new(manager, tasks.clone(), Metrics::new());
     let controllers = ControllerManager::start(config, &runtime);
     Cluster {
         client,

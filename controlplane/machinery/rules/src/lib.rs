@@ -19,6 +19,6 @@ mod resource;
 mod show;
 mod tree;
 
-pub use kinds::builtin;
+pub use kinds::{Schedule, builtin};
 pub use resource::{Column, ResourceInfo, ScalePaths, Strategy, Subresource, Verb};
 pub use show::{age, since};

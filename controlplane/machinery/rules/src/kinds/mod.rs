@@ -19,6 +19,7 @@ mod table;
 mod tests;
 mod workload;
 
+pub use batch::Schedule;
 use minato_meta::{GroupResource, GroupVersionKind, GroupVersionResource};
 
 use crate::resource::{ResourceInfo, Subresource, Verb};

@@ -6,3 +6,4 @@ mod schedule;
 
 pub(super) use cron_job::CronJob;
 pub(super) use job::Job;
+pub use schedule::Schedule;
