@@ -37,7 +37,8 @@ fn definition() -> Value {
 }
 
 fn tab(name: &str, spec: Value) -> String {
-    json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name}, "spec": spec}).to_string()
+    json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name}, "spec": spec})
+        .to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,34 +62,99 @@ async fn kubectl_works_on_custom_resources() {
         json!({"type": "array"});
     fails(&wrong.to_string(), &create, "items: Required value: must be specified").await;
     ok(&definition().to_string(), &create).await;
-    ok("", &["wait", "--for=condition=Established", "crd/crontabs.stable.example.com", "--timeout=20s"]).await;
+    ok(
+        "",
+        &[
+            "wait",
+            "--for=condition=Established",
+            "crd/crontabs.stable.example.com",
+            "--timeout=20s",
+        ],
+    )
+    .await;
     let listed = ok("", &["api-resources", "--api-group=stable.example.com"]).await;
-    assert!(listed.contains("crontabs") && listed.contains("ct") && listed.contains("CronTab"), "{listed}");
+    assert!(
+        listed.contains("crontabs") && listed.contains("ct") && listed.contains("CronTab"),
+        "{listed}"
+    );
 
     let explained = ok("", &["explain", "crontab.spec"]).await;
-    assert!(explained.contains("cronSpec\t<string> -required-") && explained.contains("When it runs."), "{explained}");
+    assert!(
+        explained.contains("cronSpec\t<string> -required-") && explained.contains("When it runs."),
+        "{explained}"
+    );
     ok(&tab("a", json!({"cronSpec": "* * *"})), &["apply", "-f", "-"]).await;
     let rows = ok("", &["get", "ct"]).await;
     let lines: Vec<Vec<&str>> = rows.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAME", "SPEC", "REPLICAS", "AGE"]);
     assert_eq!(lines[1][..6], ["a", "*", "*", "*", "1", lines[1][5]]);
     assert!(ok("", &["get", "all"]).await.contains("crontab.stable.example.com/a"));
-    fails(&tab("b", json!({"replicas": 0})), &create, "spec.cronSpec: Required value").await;
-    fails(&tab("b", json!({"cronSpec": "*", "typo": 1})), &create, "unknown field \"spec.typo\"").await;
-    assert!(ok(&tab("a", json!({"cronSpec": "5"})), &["apply", "-f", "-"]).await.contains("configured"));
-    ok(&tab("a", json!({"cronSpec": "5", "tags": ["x"]})), &["apply", "--server-side", "--force-conflicts", "-f", "-"]).await;
-    ok("", &["patch", "ct", "a", "--type=merge", "-p", r#"{"spec":{"tags":["y"]}}"#]).await;
-    ok("", &["patch", "ct", "a", "--type=json", "-p", r#"[{"op":"add","path":"/spec/tags/-","value":"z"}]"#]).await;
-    assert_eq!(ok("", &["get", "ct", "a", "-o", "jsonpath={.spec.tags}"]).await, r#"["y","z"]"#);
+    fails(
+        &tab("b", json!({"replicas": 0})),
+        &create,
+        "spec.cronSpec: Required value",
+    )
+    .await;
+    fails(
+        &tab("b", json!({"cronSpec": "*", "typo": 1})),
+        &create,
+        "unknown field \"spec.typo\"",
+    )
+    .await;
+    assert!(
+        ok(&tab("a", json!({"cronSpec": "5"})), &["apply", "-f", "-"])
+            .await
+            .contains("configured")
+    );
+    ok(
+        &tab("a", json!({"cronSpec": "5", "tags": ["x"]})),
+        &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+    )
+    .await;
+    ok(
+        "",
+        &["patch", "ct", "a", "--type=merge", "-p", r#"{"spec":{"tags":["y"]}}"#],
+    )
+    .await;
+    ok(
+        "",
+        &[
+            "patch",
+            "ct",
+            "a",
+            "--type=json",
+            "-p",
+            r#"[{"op":"add","path":"/spec/tags/-","value":"z"}]"#,
+        ],
+    )
+    .await;
+    assert_eq!(
+        ok("", &["get", "ct", "a", "-o", "jsonpath={.spec.tags}"]).await,
+        r#"["y","z"]"#
+    );
     ok("", &["scale", "ct", "a", "--replicas=3"]).await;
-    assert_eq!(ok("", &["get", "ct", "a", "-o", "jsonpath={.spec.replicas}"]).await, "3");
+    assert_eq!(
+        ok("", &["get", "ct", "a", "-o", "jsonpath={.spec.replicas}"]).await,
+        "3"
+    );
     ok("", &["label", "ct", "a", "x=y"]).await;
     assert!(ok("", &["describe", "ct", "a"]).await.contains("Cron Spec:"));
     ok("", &["auth", "can-i", "delete", "crontabs.stable.example.com"]).await;
 
     // Quotas count them, and a namespace that goes takes them along.
     ok("", &["create", "namespace", "team"]).await;
-    ok("", &["create", "quota", "one", "-n", "team", "--hard=count/crontabs.stable.example.com=1"]).await;
+    ok(
+        "",
+        &[
+            "create",
+            "quota",
+            "one",
+            "-n",
+            "team",
+            "--hard=count/crontabs.stable.example.com=1",
+        ],
+    )
+    .await;
     let hard = "--for=jsonpath={.status.hard.count/crontabs\\.stable\\.example\\.com}=1";
     ok("", &["wait", hard, "quota/one", "-n", "team", "--timeout=20s"]).await;
     let in_team = ["create", "-n", "team", "-f", "-"];
@@ -98,6 +164,11 @@ async fn kubectl_works_on_custom_resources() {
     assert_eq!(ok("", &["get", "ct", "-A", "-o", "name"]).await.lines().count(), 1);
 
     ok("", &["delete", "crd", "crontabs.stable.example.com", "--timeout=60s"]).await;
-    fails("", &["get", "crontabs.stable.example.com"], "the server doesn't have a resource type").await;
+    fails(
+        "",
+        &["get", "crontabs.stable.example.com"],
+        "the server doesn't have a resource type",
+    )
+    .await;
     plane.stop().await;
 }
