@@ -1,8 +1,12 @@
 # The few targets there are; `make test` is what CI runs.
-.PHONY: up down test lint deps bench
+# `bare` is `up` without a cluster, for Terraform.
+.PHONY: up bare down test lint deps bench
 up: deps
 	cargo build --bin minato --bin minato-bootstrap --bin kubelet --bin kube-proxy --bin minato-dns
 	target/debug/minato up
+bare: deps
+	cargo build --bin minato --bin minato-bootstrap --bin kubelet --bin kube-proxy --bin minato-dns --bin terraform-provider-minato
+	target/debug/minato up --bare
 down:
 	cargo build --bin minato
 	target/debug/minato down

