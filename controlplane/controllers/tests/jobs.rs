@@ -199,6 +199,31 @@ async fn a_job_is_suspended_resumed_and_scaled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_job_leaves_behind_are_free() {
+    let cluster = cluster(ControllerManagerConfig::default()).await;
+    let (jobs, pods) = (cluster.api::<Job>(), cluster.api::<Pod>());
+    cluster
+        .create(&jobs, job("work", json!({"completions": 3, "parallelism": 3})))
+        .await;
+    let held = |all: &[Pod]| all.len() == 3 && all.iter().all(is_held);
+    let all = cluster.until(&pods, "three pods", held).await;
+    // One whose labels change is let go, and replaced.
+    let name = all[0].metadata.name.clone().unwrap();
+    let labels = json!({"batch.kubernetes.io/controller-uid": "another"});
+    cluster
+        .patch(&pods, &name, json!({"metadata": {"labels": labels}}))
+        .await;
+    let released = |all: &[Pod]| all.len() == 4 && all.iter().filter(|pod| is_held(pod)).count() == 3;
+    cluster.until(&pods, "a release", released).await;
+    jobs.delete("work", &DeleteParams::orphan()).await.unwrap();
+    cluster.until(&jobs, "no job", |all| all.is_empty()).await;
+    let free = |pod: &Pod| !is_held(pod) && pod.metadata.owner_references.iter().flatten().next().is_none();
+    cluster.until(&pods, "four free pods", |all| all.iter().all(free)).await;
+    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 4);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_manager_s_job_is_left_alone_and_orphans_are_adopted() {
     let cluster = cluster(ControllerManagerConfig::default()).await;
     play(&cluster, succeed);

@@ -38,6 +38,16 @@ struct Question<'a> {
     reason: &'static str,
 }
 
+impl Question<'_> {
+    fn failed(&self, why: &str) -> String {
+        let what = match self.container.is_none() && self.target.average_utilization.is_some() {
+            true => "utilization",
+            false => "usage",
+        };
+        format!("failed to get {} {what}: {why}", self.resource)
+    }
+}
+
 impl Autoscalers {
     /// # Errors
     /// The first metric's failure, when all failed, or when some did and the others call for fewer replicas: those that
@@ -120,15 +130,11 @@ impl Autoscalers {
         };
         let api: Api<DynamicObject> = Api::namespaced_with(self.cx.client().clone(), &key.namespace, &resource);
         let listed = api.list(&ListParams::default().labels(&selector.to_string())).await;
-        let what = match question.container.is_none() && question.target.average_utilization.is_some() {
-            true => format!("failed to get {} utilization", question.resource),
-            false => format!("failed to get {} usage", question.resource),
-        };
         let failed = |why: String| {
             let resource = question.resource;
             (
                 question.reason,
-                format!("{what}: unable to get metrics for resource {resource}: {why}"),
+                question.failed(&format!("unable to get metrics for resource {resource}: {why}")),
             )
         };
         let listed = listed.map_err(|error| {
@@ -248,7 +254,7 @@ fn ask(
         tolerance,
         now,
     };
-    let measured = need.replicas().map_err(failed)?;
+    let measured = need.replicas().map_err(|why| failed(question.failed(&why)))?;
     let what = match question.container {
         Some(_) => format!("{} container resource", question.resource),
         None => format!("{} resource", question.resource),
@@ -313,6 +319,20 @@ mod tests {
         assert_eq!(of(None), Some((103, 90)));
         assert_eq!(of(Some("a")), Some((100, 90)));
         assert_eq!(of(Some("c")), None);
+    }
+
+    #[test]
+    fn failures_say_what_was_asked_for() {
+        let metric = serde_json::from_value(json!({"type": "Resource", "resource": {
+            "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}));
+        let metric: MetricSpec = metric.unwrap();
+        let tolerance = Tolerance { up: 0.1, down: 0.1 };
+        let asked = question(&metric).unwrap();
+        let answer = ask(&asked, &[], &Samples::new(), 1, tolerance, Timestamp::UNIX_EPOCH);
+        let why = "failed to get cpu utilization: no pods returned by selector while calculating replica count";
+        assert_eq!(answer.unwrap_err(), ("FailedGetResourceMetric", why.to_owned()));
+        let pods: MetricSpec = serde_json::from_value(json!({"type": "Pods"})).unwrap();
+        assert_eq!(question(&pods).err().unwrap().0, "FailedGetPodsMetric");
     }
 
     #[test]
