@@ -7,8 +7,8 @@ use minato_runtime::{Runtime, Tasks};
 use crate::{Context, ControllerManagerConfig};
 use crate::{
     certificates, clusterrole, cronjob, daemonset, deployment, disruption, endpoints, endpointslice, gc, job,
-    namespace, nodeipam, nodelifecycle, nodettl, podgc, replicaset, resourcequota, rootca, serviceaccount, statefulset,
-    storageprotection, tainteviction, tokencleaner, ttlafterfinished,
+    namespace, nodeipam, nodelifecycle, nodettl, podautoscaler, podgc, replicaset, resourcequota, rootca,
+    serviceaccount, statefulset, storageprotection, tainteviction, tokencleaner, ttlafterfinished,
 };
 
 type Start = fn(&Context);
@@ -27,6 +27,7 @@ const CONTROLLERS: &[(&str, &str, Start)] = &[
     ("job-controller", "job-controller", job::start),
     ("cronjob-controller", "cronjob-controller", cronjob::start),
     ("ttl-after-finished-controller", "ttl-after-finished-controller", ttlafterfinished::start),
+    ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler", podautoscaler::start),
     ("disruption-controller", "disruption-controller", disruption::start),
     ("endpointslice-controller", "endpointslice-controller", endpointslice::start),
     ("endpoints-controller", "endpoint-controller", endpoints::start),

@@ -51,6 +51,11 @@ pub(crate) fn add_indexes<K: Object>(informer: &Informer<K>) {
     });
 }
 
+/// The objects of a namespace that nobody controls.
+pub(crate) fn orphans<K: Object>(informer: &Informer<K>, namespace: &str) -> Vec<Arc<K>> {
+    informer.indexed(ORPHANS, namespace)
+}
+
 /// The dependents that `owner` has or should have: those it controls, less those its selector no longer matches
 /// (they are released), plus orphans that it matches (they are adopted).
 pub(crate) async fn claim<O, K>(
@@ -100,7 +105,7 @@ where
         return Ok(claimed);
     }
     let mut confirmed = false;
-    for object in dependents.indexed(ORPHANS, ops::namespace(meta)) {
+    for object in orphans(dependents, ops::namespace(meta)) {
         if object.meta().deletion_timestamp.is_some() || !matches(&object) || !may_adopt(&object) {
             continue;
         }

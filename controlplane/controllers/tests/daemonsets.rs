@@ -64,7 +64,7 @@ fn play(cluster: &Cluster) {
                         .create_subresource::<Value, Value>("binding", &name, &params, &bind)
                         .await;
                 }
-                if pod.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Running") {
+                if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending") {
                     let ready =
                         json!({"type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::now()});
                     let status = json!({"status": {"phase": "Running", "conditions": [ready]}});

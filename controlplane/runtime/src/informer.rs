@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use minato_api::kube::runtime::watcher::{self, Event, watcher};
 use minato_api::kube::{Api, Client, Resource};
 use parking_lot::{Mutex, RwLock};
@@ -106,7 +106,8 @@ impl<K: Object> Informer<K> {
     pub fn start(api: Api<K>, scope: WatchScope, tasks: &Tasks) -> Self {
         let this = Self::detached();
         let forget = ForgetHandlers(this.clone());
-        let run = this.clone().run(api, scope);
+        // What a watch keeps between events is large; see `Tasks::spawn`.
+        let run = this.clone().run(api, scope).boxed();
         tasks.spawn("informer", async move {
             let _forget = forget;
             run.await;

@@ -54,6 +54,8 @@ impl Tasks {
     /// Runs `task` until it ends or the group stops, in which case it is dropped at its next await.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let token = self.token.clone();
+        // Boxed here and not further on: each wrapper around a future holds it twice, as argument and while awaiting.
+        let task = task.boxed();
         self.spawn_graceful(name, async move {
             token.run_until_cancelled(task).await;
         });
@@ -62,6 +64,7 @@ impl Tasks {
     /// Runs `task`, which must watch [`Tasks::token`] itself and end soon after it fires.
     pub fn spawn_graceful(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let group = self.clone();
+        let task = task.boxed();
         let supervised = async move {
             if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
                 let message = panic_message(panic.as_ref());

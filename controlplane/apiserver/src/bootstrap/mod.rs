@@ -32,7 +32,8 @@ const BATCH: usize = 100;
 /// Brings the cluster to that state; retries until it is.
 pub(crate) async fn run(server: &Arc<ApiServer>) {
     let mut pause = FIRST_PAUSE;
-    while let Err(error) = everything(server).await {
+    let objects = server.bootstrap_objects.lock().clone();
+    while let Err(error) = everything(server, &objects).await {
         tracing::warn!(
             error = error.message(),
             minor = KUBERNETES_MINOR,
@@ -41,16 +42,18 @@ pub(crate) async fn run(server: &Arc<ApiServer>) {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+    // From here on they are in the store: a large part of what an idle control plane would keep.
+    *server.bootstrap_objects.lock() = Arc::default();
     if server.config.services.is_some() {
         tokio::spawn(keep_endpoints(server.clone()));
     }
 }
 
-async fn everything(server: &Arc<ApiServer>) -> Result<(), ApiError> {
+async fn everything(server: &Arc<ApiServer>, own: &[Value]) -> Result<(), ApiError> {
     let mut all = objects::namespaces();
     all.extend(objects::priority_classes());
     all.extend(objects::kubernetes_service(server.config.services.as_ref()));
-    all.extend(server.deps().bootstrap_objects.iter().cloned());
+    all.extend(own.iter().cloned());
     ensure(server, all).await
 }
 

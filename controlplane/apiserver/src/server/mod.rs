@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use minato_meta::ClusterReader;
 use minato_storage::Store;
 use minato_storage::cache::WatchCache;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
+use serde_json::Value;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +54,8 @@ pub struct ApiServer {
     pub(crate) inflight: InFlight,
     pub(crate) quota_turns: crate::quota::Turns,
     deps: Deps,
+    /// Those of the embedder, until they have been made.
+    pub(crate) bootstrap_objects: Mutex<Arc<Vec<Value>>>,
     bootstrapped: OnceCell<()>,
     draining: AtomicBool,
     stop: CancellationToken,
@@ -76,7 +80,9 @@ impl ApiServer {
                 None => registry.add([resource]),
             }
         }
+        let bootstrap_objects = std::mem::take(&mut deps.bootstrap_objects);
         Arc::new(Self {
+            bootstrap_objects: Mutex::new(Arc::new(bootstrap_objects)),
             inflight: InFlight {
                 reads: Arc::new(Semaphore::new(config.max_reads_inflight)),
                 writes: Arc::new(Semaphore::new(config.max_writes_inflight)),
@@ -106,6 +112,7 @@ impl ApiServer {
                     () = self.stop.cancelled() => {}
                 }
                 self.cluster.follow(&self.stop).await;
+                crate::crd::start(self).await;
             })
             .await;
     }

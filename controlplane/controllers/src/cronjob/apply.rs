@@ -27,7 +27,7 @@ impl CronJobs {
             }
             // The job before the status: should we end in between, its name tells that the run has begun.
             if let Some(job) = self.create(cron, jobs, &start).await? {
-                let active = job::ended(&job).is_none().then(|| reference(&job));
+                let active = job::ended(&job).is_none().then(|| plan::reference(&job));
                 plan::begun(&mut status, start.at, active);
             }
         }
@@ -92,17 +92,5 @@ impl CronJobs {
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-fn reference(job: &Job) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("batch/v1".to_owned()),
-        kind: Some("Job".to_owned()),
-        name: job.metadata.name.clone(),
-        namespace: job.metadata.namespace.clone(),
-        uid: job.metadata.uid.clone(),
-        resource_version: job.metadata.resource_version.clone(),
-        ..ObjectReference::default()
     }
 }

@@ -81,7 +81,10 @@ fn clean(spec: &CronJobSpec, jobs: &[Arc<Job>], plan: &mut Plan) {
 /// Brings the status in step with the jobs.
 fn follow(jobs: &[Arc<Job>], missing: &HashSet<String>, plan: &mut Plan) {
     let mut active = plan.status.active.take().unwrap_or_default();
-    for job in jobs {
+    let alive = jobs
+        .iter()
+        .filter(|job| job.metadata.deletion_timestamp.is_none() || job::ended(job).is_some());
+    for job in alive {
         let (name, uid) = (ops::name(&job.metadata), ops::uid(&job.metadata));
         let known = active
             .iter()
@@ -92,7 +95,9 @@ fn follow(jobs: &[Arc<Job>], missing: &HashSet<String>, plan: &mut Plan) {
                 let message = format!("Saw completed job: {name}, condition: {}", ended.type_);
                 note(plan, EventKind::Normal, "SawCompletedJob", message);
             }
-            (None, None) if job.metadata.deletion_timestamp.is_none() => {
+            // Begun by us, before a crash kept us from saying so.
+            (None, None) if ops::annotation(&job.metadata, CRONJOB_TIMESTAMP).is_some() => active.push(reference(job)),
+            (None, None) => {
                 let message = format!("Saw a job that the controller did not create or forgot: {name}");
                 note(plan, EventKind::Warning, "UnexpectedJob", message);
             }
@@ -217,6 +222,19 @@ fn time_text(at: Timestamp, timetable: &Timetable) -> String {
     let time = at.to_zoned(timetable.zone.clone());
     let offset = if time.offset().is_zero() { "Z" } else { "%:z" };
     time.strftime(&format!("%Y-%m-%dT%H:%M:%S{offset}")).to_string()
+}
+
+/// A reference to a job that runs.
+pub(super) fn reference(job: &Job) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("batch/v1".to_owned()),
+        kind: Some("Job".to_owned()),
+        name: job.metadata.name.clone(),
+        namespace: job.metadata.namespace.clone(),
+        uid: job.metadata.uid.clone(),
+        resource_version: job.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    }
 }
 
 /// The status after a run was begun.

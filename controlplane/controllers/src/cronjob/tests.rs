@@ -159,6 +159,21 @@ fn the_status_follows_the_jobs() {
 }
 
 #[test]
+fn a_run_that_was_begun_before_a_crash_is_still_known() {
+    let mut ours = Job::clone(&job("c-29935260", "09:00:00", ""));
+    let annotation = (
+        "batch.kubernetes.io/cronjob-scheduled-timestamp".to_owned(),
+        String::new(),
+    );
+    ours.metadata.annotations = Some([annotation].into());
+    let forbids = cron(json!({"concurrencyPolicy": "Forbid"}), json!({}));
+    // Although more runs are due, none may join it.
+    let plan = planned(&forbids, &[Arc::new(ours)], "10:00:00");
+    assert_eq!((started(&plan), still_active(&plan)), (None, vec!["c-29935260"]));
+    assert_eq!(reasons(&plan), ["JobAlreadyActive"]);
+}
+
+#[test]
 fn ended_jobs_beyond_the_limits_go() {
     let jobs = [
         job("c", "09:02:00", "Complete"),

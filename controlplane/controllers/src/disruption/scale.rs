@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use minato_api::k8s::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use minato_api::k8s::core::v1::{Pod, ReplicationController};
-use minato_api::kube::api::{ApiResource, DynamicObject};
+use minato_api::kube::api::DynamicObject;
 use minato_api::kube::{Api, Resource};
 use minato_api::meta_v1::OwnerReference;
 
 use super::Disruption;
 use crate::error::{Error, Result, is_not_found};
-use crate::{ops, ownership};
+use crate::{ops, ownership, scale};
 
 /// What the owners of pods were asked for.
 #[derive(Debug, Default)]
@@ -88,38 +88,10 @@ impl Disruption {
     /// The scale of any other owner, by its `scale`; nothing when it is gone or another.
     async fn by_subresource(&self, namespace: &str, owner: &OwnerReference) -> Result<Option<Scale>> {
         let client = self.cx.client();
-        let served = match owner.api_version.contains('/') {
-            true => client.list_api_group_resources(&owner.api_version).await,
-            false => client.list_core_api_resources(&owner.api_version).await,
-        };
-        let served = match served {
-            Ok(list) => list.resources,
-            Err(error) if is_not_found(&error) => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let of_kind =
-            |resource: &&minato_api::meta_v1::APIResource| resource.kind == owner.kind && !resource.name.contains('/');
-        let Some(resource) = served.iter().find(of_kind) else {
+        let Some(found) = scale::find(client, &owner.api_version, &owner.kind).await? else {
             return Ok(None);
         };
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        let scale = format!("{}/scale", resource.name);
-        if !resource.namespaced || !served.iter().any(|part| part.name == scale) {
-            let name = match group {
-                "" => resource.name.clone(),
-                _ => format!("{}.{group}", resource.name),
-            };
-            return Err(Error::Invalid(format!(
-                "{name} does not implement the scale subresource"
-            )));
-        }
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: owner.api_version.clone(),
-            kind: owner.kind.clone(),
-            plural: resource.name.clone(),
-        };
+        let resource = found.with_scale()?;
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         match api.get_scale(&owner.name).await {
             Err(error) if is_not_found(&error) => Ok(None),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use minato_api::kube::api::{Api, DynamicObject, PartialObjectMeta};
 use minato_api::kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch;
@@ -110,9 +110,11 @@ async fn settle(this: &Collector, running: &HashMap<ResourceId, Running>) {
 fn start(this: &Arc<Collector>, id: ResourceId, resource: Arc<Served>) -> Running {
     let stop = CancellationToken::new();
     let (told, listed) = watch::channel(false);
-    let (collector, stopped) = (this.clone(), stop.clone());
+    let stopped = stop.clone();
+    // There is one for every kind, so what it keeps between events counts: not twice, as a wrapper would have it.
+    let follow = follow(this.clone(), id, resource, told).boxed();
     this.cx.runtime.tasks.spawn("garbage collector watch", async move {
-        stopped.run_until_cancelled(follow(collector, id, resource, told)).await;
+        stopped.run_until_cancelled(follow).await;
     });
     Running {
         _stop: stop.drop_guard(),

@@ -23,8 +23,12 @@ pub(super) fn start(jobs: Arc<Jobs>) {
         })
         .watch(&jobs.jobs, move |change, add| {
             if let Change::Deleted(job) = change {
-                for pod in on_job.pods.controlled_by(ops::uid(&job.metadata)) {
-                    add(ObjectKey::of(pod.as_ref()));
+                let left = on_job.pods.controlled_by(ops::uid(&job.metadata));
+                let orphans = ownership::orphans(&on_job.pods, ops::namespace(&job.metadata));
+                for pod in left.iter().chain(&orphans) {
+                    if on_job.seems_orphaned(pod) {
+                        add(ObjectKey::of(pod.as_ref()));
+                    }
                 }
             }
         })
@@ -41,7 +45,8 @@ impl Jobs {
             return false;
         }
         let Some(owner) = ownership::controller(&pod.metadata) else {
-            return self.matching(pod).next().is_none();
+            // A job that goes adopts nothing any more.
+            return self.matching(pod).all(|job| job.metadata.deletion_timestamp.is_some());
         };
         let job = job_key(pod).and_then(|key| self.jobs.get(&key));
         job.is_none_or(|job| ops::uid(&job.metadata) != owner.uid)

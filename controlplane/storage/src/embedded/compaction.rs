@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use minato_meta::Revision;
-use redb::{ReadableTable, WriteTransaction};
+use redb::ReadableTable;
 
 use super::fault::failed;
-use super::tables::{CHANGES, COMPACTED, HISTORY, META, REVISION};
+use super::tables::{COMPACTED, Tables};
 use super::writer::Batch;
 use crate::store::StoreError;
 
@@ -17,10 +17,8 @@ const SLICE: usize = 4096;
 ///
 /// # Errors
 /// [`StoreError::Compacted`] when it has happened, [`StoreError::Future`].
-pub(super) fn check(write: &WriteTransaction, revision: Revision) -> Result<Result<(), StoreError>, StoreError> {
-    let meta = write.open_table(META).map_err(failed)?;
-    let compacted = Revision(meta.get(COMPACTED).map_err(failed)?.map_or(0, |v| v.value()));
-    let current = Revision(meta.get(REVISION).map_err(failed)?.map_or(1, |v| v.value()));
+pub(super) fn check(tables: &Tables<'_>, revision: Revision) -> Result<Result<(), StoreError>, StoreError> {
+    let (compacted, current) = (tables.compacted()?, tables.revision);
     Ok(if revision <= compacted {
         Err(StoreError::Compacted { compacted })
     } else if revision > current {
@@ -34,8 +32,10 @@ pub(super) fn check(write: &WriteTransaction, revision: Revision) -> Result<Resu
 ///
 /// Every state that a later one superseded by `revision` has a change of its key in the log up to `revision`: only those
 /// keys are looked at. What a slice forgets, it also makes unreadable, so that no half-compacted revision is served.
-pub(super) fn slice(write: &WriteTransaction, revision: Revision, batch: &mut Batch) -> Result<bool, StoreError> {
-    let mut changes = write.open_table(CHANGES).map_err(failed)?;
+pub(super) fn slice(tables: &mut Tables<'_>, revision: Revision, batch: &mut Batch) -> Result<bool, StoreError> {
+    let Tables {
+        changes, history, meta, ..
+    } = tables;
     let mut keys = BTreeSet::new();
     let mut reached = revision.0;
     let mut done = true;
@@ -53,7 +53,6 @@ pub(super) fn slice(write: &WriteTransaction, revision: Revision, batch: &mut Ba
     if done {
         reached = revision.0;
     }
-    let mut history = write.open_table(HISTORY).map_err(failed)?;
     for key in &keys {
         let mut superseded = Vec::new();
         let mut newest = None;
@@ -73,7 +72,6 @@ pub(super) fn slice(write: &WriteTransaction, revision: Revision, batch: &mut Ba
     changes
         .retain_in(..=(reached, u32::MAX), |_, _| false)
         .map_err(failed)?;
-    let mut meta = write.open_table(META).map_err(failed)?;
     meta.insert(COMPACTED, reached).map_err(failed)?;
     batch.changed = true;
     Ok(done)

@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use minato_meta::Revision;
-use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::fault::failed;
-use super::tables::TTL;
+use super::tables::{TTL, Tables};
 use super::writer::{Batch, apply_txn};
 use crate::store::{Compare, Expect, Op, StoreError, Txn};
 
@@ -34,19 +34,16 @@ pub(super) fn is_due(database: &Database) -> Result<bool, StoreError> {
 }
 
 /// Takes the deadlines that have passed and deletes each key that still is as its deadline's put left it.
-pub(super) fn expire(write: &WriteTransaction, batch: &mut Batch) -> Result<(), StoreError> {
+pub(super) fn expire(tables: &mut Tables<'_>, batch: &mut Batch) -> Result<(), StoreError> {
     let mut due = Vec::new();
-    {
-        let mut table = write.open_table(TTL).map_err(failed)?;
-        for entry in table.range(..=(now_ms(), LAST_KEY)).map_err(failed)?.take(MOST) {
-            let (at, revision) = entry.map_err(failed)?;
-            let (deadline, key) = at.value();
-            due.push((deadline, key.to_owned(), revision.value()));
-        }
-        // All of them, also those of keys put or deleted since: they would crowd out the ones behind them.
-        for (deadline, key, _) in &due {
-            table.remove((*deadline, key.as_str())).map_err(failed)?;
-        }
+    for entry in tables.ttl.range(..=(now_ms(), LAST_KEY)).map_err(failed)?.take(MOST) {
+        let (at, revision) = entry.map_err(failed)?;
+        let (deadline, key) = at.value();
+        due.push((deadline, key.to_owned(), revision.value()));
+    }
+    // All of them, also those of keys put or deleted since: they would crowd out the ones behind them.
+    for (deadline, key, _) in &due {
+        tables.ttl.remove((*deadline, key.as_str())).map_err(failed)?;
     }
     batch.changed |= !due.is_empty();
     for (_, key, revision) in due {
@@ -58,7 +55,7 @@ pub(super) fn expire(write: &WriteTransaction, batch: &mut Batch) -> Result<(), 
             ops: vec![Op::Delete { key }],
         };
         // A conflict means that the key was put or deleted since, and is to be left alone.
-        let _conflict_or_done = apply_txn(write, txn, batch)?;
+        let _conflict_or_done = apply_txn(tables, txn, batch)?;
     }
     Ok(())
 }

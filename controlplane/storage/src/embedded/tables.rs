@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use minato_meta::Revision;
-use redb::{Database, ReadTransaction, ReadableTable, TableDefinition};
+use redb::{Database, ReadTransaction, ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use super::fault::{commit_failed, corrupt, failed};
 use crate::store::{Event, EventKind, KeyValue, ListPage, ListRequest, StoreError};
@@ -47,6 +47,50 @@ pub(super) fn create(database: &Database) -> Result<(), StoreError> {
         }
     }
     write.commit().map_err(commit_failed)
+}
+
+/// The tables as a writer has them, opened once for all that one durable commit changes.
+pub(super) struct Tables<'t> {
+    pub(super) current: Table<'t, &'static str, (u64, u64, &'static [u8])>,
+    pub(super) history: Table<'t, (&'static str, u64), (u64, &'static [u8])>,
+    pub(super) changes: Table<'t, (u64, u32), &'static str>,
+    pub(super) ttl: Table<'t, (u64, &'static str), u64>,
+    pub(super) meta: Table<'t, &'static str, u64>,
+    /// Of the store after what was done so far; [`Tables::close`] puts it into the file.
+    pub(super) revision: Revision,
+}
+
+impl<'t> Tables<'t> {
+    pub(super) fn open(write: &'t WriteTransaction) -> Result<Self, StoreError> {
+        let meta = write.open_table(META).map_err(failed)?;
+        let revision = Revision(meta.get(REVISION).map_err(failed)?.map_or(1, |v| v.value()));
+        Ok(Self {
+            current: write.open_table(CURRENT).map_err(failed)?,
+            history: write.open_table(HISTORY).map_err(failed)?,
+            changes: write.open_table(CHANGES).map_err(failed)?,
+            ttl: write.open_table(TTL).map_err(failed)?,
+            meta,
+            revision,
+        })
+    }
+
+    pub(super) fn lookup(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        Ok(self.current.get(key).map_err(failed)?.map(|v| {
+            let (create, modified, value) = v.value();
+            copied(key, create, modified, value)
+        }))
+    }
+
+    pub(super) fn compacted(&self) -> Result<Revision, StoreError> {
+        let compacted = self.meta.get(COMPACTED).map_err(failed)?;
+        Ok(Revision(compacted.map_or(0, |v| v.value())))
+    }
+
+    /// Ends the use of the tables; returns the store's revision.
+    pub(super) fn close(mut self) -> Result<Revision, StoreError> {
+        self.meta.insert(REVISION, self.revision.0).map_err(failed)?;
+        Ok(self.revision)
+    }
 }
 
 /// One consistent view of the file.

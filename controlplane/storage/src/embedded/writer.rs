@@ -5,15 +5,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use minato_meta::Revision;
-use redb::{ReadableDatabase, ReadableTable, Table, WriteTransaction};
+use redb::ReadableDatabase;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::fault::{commit_failed, failed};
-use super::tables::{CHANGES, CURRENT, HISTORY, META, REVISION, Snapshot, TTL, event, key_value};
+use super::tables::{Snapshot, Tables, event, key_value};
 use super::{Shared, compaction, expiry};
-use crate::store::{Commit, CommitError, Event, Expect, KeyValue, Op, StoreError, Txn};
+use crate::store::{Commit, CommitError, Event, Expect, Op, StoreError, Txn};
 
 /// Writes that may wait; callers beyond that are held back.
 const QUEUE: usize = 4096;
@@ -216,16 +215,17 @@ impl Thread {
     ) -> Result<Batch, StoreError> {
         let write = shared.database.begin_write().map_err(failed)?;
         let mut batch = Batch::default();
+        let mut tables = Tables::open(&write)?;
         while let Some(command) = commands.pop_front() {
             match command {
-                Command::Commit { txn, reply } => match apply_txn(&write, txn, &mut batch) {
+                Command::Commit { txn, reply } => match apply_txn(&mut tables, txn, &mut batch) {
                     Ok(outcome) => pending.push(Pending::Commit(reply, outcome)),
                     Err(error) => {
                         pending.push(Pending::Commit(reply, Err(error.clone().into())));
                         return Err(error);
                     }
                 },
-                Command::Compact { revision, reply } => match compaction::check(&write, revision)? {
+                Command::Compact { revision, reply } => match compaction::check(&tables, revision)? {
                     Ok(()) => self.compactions.push_back(Compaction {
                         revision,
                         reply: Some(reply),
@@ -235,19 +235,16 @@ impl Thread {
             }
         }
         if expire {
-            expiry::expire(&write, &mut batch)?;
+            expiry::expire(&mut tables, &mut batch)?;
         }
         if let Some(first) = self.compactions.front()
-            && (compaction::check(&write, first.revision)?.is_err()
-                || compaction::slice(&write, first.revision, &mut batch)?)
+            && (compaction::check(&tables, first.revision)?.is_err()
+                || compaction::slice(&mut tables, first.revision, &mut batch)?)
             && let Some(Compaction { reply: Some(reply), .. }) = self.compactions.pop_front()
         {
             pending.push(Pending::Compact(reply, Ok(())));
         }
-        {
-            let meta = write.open_table(META).map_err(failed)?;
-            batch.revision = Revision(meta.get(REVISION).map_err(failed)?.map_or(0, |v| v.value()));
-        }
+        batch.revision = tables.close()?;
         if batch.changed {
             // After a failed durable commit the database file decides at the next start whether it happened.
             write.commit().map_err(commit_failed)?;
@@ -262,27 +259,16 @@ fn present_revision(shared: &Shared) -> Result<Revision, StoreError> {
     Snapshot::new(shared.database.begin_read().map_err(failed)?).revision()
 }
 
-type Current<'t> = Table<'t, &'static str, (u64, u64, &'static [u8])>;
-
-fn lookup(current: &Current<'_>, key: &str) -> Result<Option<KeyValue>, StoreError> {
-    Ok(current.get(key).map_err(failed)?.map(|v| {
-        let (create, modified, value) = v.value();
-        key_value(key, create, modified, Bytes::copy_from_slice(value))
-    }))
-}
-
 /// Applies one transaction; the inner result is the caller's answer.
 pub(super) fn apply_txn(
-    write: &WriteTransaction,
+    tables: &mut Tables<'_>,
     txn: Txn,
     batch: &mut Batch,
 ) -> Result<Result<Commit, CommitError>, StoreError> {
-    let mut meta = write.open_table(META).map_err(failed)?;
-    let mut current = write.open_table(CURRENT).map_err(failed)?;
-    let last = meta.get(REVISION).map_err(failed)?.map_or(1, |v| v.value());
+    let last = tables.revision.0;
     let mut seen = Vec::with_capacity(txn.compare.len());
     for compare in &txn.compare {
-        seen.push(lookup(&current, &compare.key)?);
+        seen.push(tables.lookup(&compare.key)?);
     }
     let holds = txn.compare.iter().zip(&seen).all(|(compare, kv)| match compare.expect {
         Expect::Absent => kv.is_none(),
@@ -295,8 +281,6 @@ pub(super) fn apply_txn(
         }));
     }
     let revision = last + 1;
-    let mut history = write.open_table(HISTORY).map_err(failed)?;
-    let mut changes = write.open_table(CHANGES).map_err(failed)?;
     let mut place = 0;
     for op in txn.ops {
         let (key, value, ttl) = match op {
@@ -306,7 +290,7 @@ pub(super) fn apply_txn(
         let key = key.as_str();
         let previous = match txn.compare.iter().position(|compare| compare.key == key) {
             Some(at) => seen[at].take(),
-            None => lookup(&current, key)?,
+            None => tables.lookup(key)?,
         };
         let create = match (&value, &previous) {
             (None, None) => continue,
@@ -314,6 +298,13 @@ pub(super) fn apply_txn(
             (Some(_), Some(kv)) => kv.create_revision.0,
             (Some(_), None) => revision,
         };
+        let Tables {
+            current,
+            history,
+            changes,
+            ttl: deadlines,
+            ..
+        } = tables;
         match &value {
             Some(bytes) => drop(current.insert(key, (create, revision, &bytes[..])).map_err(failed)?),
             None => drop(current.remove(key).map_err(failed)?),
@@ -323,8 +314,9 @@ pub(super) fn apply_txn(
         changes.insert((revision, place), key).map_err(failed)?;
         place += 1;
         if let Some(ttl) = ttl {
-            let mut table = write.open_table(TTL).map_err(failed)?;
-            table.insert((expiry::deadline(ttl), key), revision).map_err(failed)?;
+            deadlines
+                .insert((expiry::deadline(ttl), key), revision)
+                .map_err(failed)?;
         }
         batch
             .events
@@ -335,7 +327,7 @@ pub(super) fn apply_txn(
             revision: Revision(last),
         }));
     }
-    meta.insert(REVISION, revision).map_err(failed)?;
+    tables.revision = Revision(revision);
     batch.changed = true;
     Ok(Ok(Commit {
         revision: Revision(revision),
