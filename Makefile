@@ -1,6 +1,6 @@
 # The few targets there are; `make test` is what CI runs.
 # `bare` is `up` without a cluster, for Terraform.
-.PHONY: up bare down test lint deps bench
+.PHONY: up bare down test lint deps bench image
 up: deps
 	cargo build --bin minato --bin minato-bootstrap --bin kubelet --bin kube-proxy --bin minato-dns
 	target/debug/minato up
@@ -20,3 +20,7 @@ test: deps lint
 bench: deps
 	cargo build --release --package minato --package minato-bench --bins
 	target/release/minato-bench run --output .minato/bench.json
+image:
+	@./tests/install-deps.sh mmdebstrap qemu-utils e2fsprogs
+	cargo build --release --bin minato-bootstrap --bin kubelet --bin kube-proxy --bin minato-dns --bin minato-images
+	node-image/image/build target/release .minato/image

@@ -27,7 +27,7 @@ use forward::Upstreams;
 use zone::Zone;
 
 #[derive(Parser)]
-#[command(name = "minato-dns", about = "Cluster DNS on a node")]
+#[command(name = "minato-dns", version, about = "Cluster DNS on a node")]
 struct Options {
     /// Kubeconfig of the node; waited for until it is there.
     #[arg(long)]

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Flags, with upstream's names where upstream has them.
 #[derive(Parser)]
-#[command(name = "kube-proxy", about = "Makes Services work on a node")]
+#[command(name = "kube-proxy", version, about = "Makes Services work on a node")]
 struct Options {
     /// Kubeconfig of the node; waited for until it is there.
     #[arg(long)]
