@@ -16,6 +16,7 @@ mod allocators;
 mod bootstrap;
 mod cluster_cache;
 mod config;
+mod crd;
 mod discovery;
 mod endpoints;
 mod filters;
@@ -34,7 +35,7 @@ mod server;
 mod subresources;
 
 pub use config::{ApiServerConfig, Deps, ServiceConfig};
-pub use registry::Registry;
+pub use registry::{CustomKind, Registry};
 pub use request::{ApiRequest, Query, Warnings};
 pub use request_info::RequestInfo;
 pub use response::{Body, BoxError, Response};

@@ -1,12 +1,13 @@
 //! Which kinds are served, by path.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use minato_meta::{GroupKind, GroupResource, GroupVersionKind, GroupVersionResource};
 use minato_rules::ResourceInfo;
 use minato_schema::SchemaRef;
+use serde_json::Value;
 
 /// One state of the registry; never changes.
 #[derive(Default, Clone)]
@@ -15,6 +16,29 @@ struct Snapshot {
     ordered: Vec<Arc<ResourceInfo>>,
     by_path: HashMap<GroupVersionResource, Arc<ResourceInfo>>,
     schemas: HashMap<GroupVersionResource, SchemaRef>,
+    documents: HashMap<GroupVersionResource, Arc<Value>>,
+    /// Kinds of custom resource definitions.
+    custom: HashSet<GroupVersionResource>,
+}
+
+impl Snapshot {
+    fn remove(&mut self, gvr: &GroupVersionResource) {
+        self.by_path.remove(gvr);
+        self.schemas.remove(gvr);
+        self.documents.remove(gvr);
+        self.custom.remove(gvr);
+    }
+}
+
+/// A kind that a custom resource definition describes.
+#[derive(Clone)]
+pub struct CustomKind {
+    /// Its descriptor.
+    pub info: Arc<ResourceInfo>,
+    /// Its schema.
+    pub schema: SchemaRef,
+    /// Its schema as OpenAPI publishes it.
+    pub document: Option<Arc<Value>>,
 }
 
 /// All served kinds. Reads are lock-free; additions and removals (custom resources) replace the whole table.
@@ -69,9 +93,43 @@ impl Registry {
     pub fn remove(&self, gvr: &GroupVersionResource) {
         self.change(|snapshot| {
             snapshot.ordered.retain(|r| r.gvr != *gvr);
-            snapshot.by_path.remove(gvr);
-            snapshot.schemas.remove(gvr);
+            snapshot.remove(gvr);
         });
+    }
+
+    /// Makes these the kinds of custom resource definitions, all at once. Paths of built-in kinds stay theirs.
+    pub fn replace_custom(&self, kinds: Vec<CustomKind>) {
+        self.change(|snapshot| {
+            let old: Vec<GroupVersionResource> = snapshot.custom.iter().cloned().collect();
+            let custom = std::mem::take(&mut snapshot.custom);
+            snapshot.ordered.retain(|r| !custom.contains(&r.gvr));
+            old.iter().for_each(|gvr| snapshot.remove(gvr));
+            for kind in &kinds {
+                let gvr = &kind.info.gvr;
+                if snapshot.by_path.contains_key(gvr) {
+                    continue;
+                }
+                snapshot.ordered.push(kind.info.clone());
+                snapshot.by_path.insert(gvr.clone(), kind.info.clone());
+                snapshot.schemas.insert(gvr.clone(), kind.schema.clone());
+                if let Some(document) = &kind.document {
+                    snapshot.documents.insert(gvr.clone(), document.clone());
+                }
+                snapshot.custom.insert(gvr.clone());
+            }
+        });
+    }
+
+    /// The kinds that are not those of custom resource definitions.
+    pub fn builtin(&self) -> Vec<Arc<ResourceInfo>> {
+        let current = self.current.load();
+        let builtin = current.ordered.iter().filter(|r| !current.custom.contains(&r.gvr));
+        builtin.cloned().collect()
+    }
+
+    /// What OpenAPI publishes of a kind that brings its own schema.
+    pub fn document(&self, gvr: &GroupVersionResource) -> Option<Arc<Value>> {
+        self.current.load().documents.get(gvr).cloned()
     }
 
     fn change(&self, edit: impl Fn(&mut Snapshot)) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use minato_api::k8s::core::v1::{Node, Pod, Taint};
 use minato_runtime::ObjectKey;
 
-use crate::pod::{self, PodInfo};
+use crate::pod::{self, Namespaces, PodInfo};
 use crate::resources::Resources;
 
 /// A node and the sum of its pods.
@@ -93,9 +93,23 @@ pub(crate) struct Cache {
     by_name: HashMap<String, usize>,
     /// Where each pod counts, by uid.
     placed: HashMap<String, Placed>,
+    namespaces: Arc<Namespaces>,
 }
 
 impl Cache {
+    /// The labels of namespaces; shared, as they seldom change.
+    pub(crate) fn namespaces(&self) -> &Arc<Namespaces> {
+        &self.namespaces
+    }
+
+    pub(crate) fn set_namespace(&mut self, name: &str, labels: BTreeMap<String, String>) {
+        Arc::make_mut(&mut self.namespaces).set(name, labels);
+    }
+
+    pub(crate) fn remove_namespace(&mut self, name: &str) {
+        Arc::make_mut(&mut self.namespaces).remove(name);
+    }
+
     /// The nodes that exist.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
         self.nodes.iter().filter(|node| node.node.is_some())

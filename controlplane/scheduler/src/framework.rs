@@ -65,6 +65,8 @@ pub(crate) enum Event {
     PodGone,
     /// A pod was given a node, or the labels of one that has a node changed.
     PodPlaced,
+    /// The labels of a namespace changed.
+    NamespaceChanged,
 }
 
 /// A plug-in. All names are upstream's.

@@ -1,6 +1,6 @@
 //! A pod as the scheduler reads it: everything that is asked about it, computed once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use minato_api::k8s::core::v1::{Pod, PodAffinityTerm, PodSpec, Toleration, WeightedPodAffinityTerm};
@@ -28,23 +28,50 @@ impl HostPort {
     }
 }
 
+/// The labels of the namespaces.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Namespaces {
+    labels: HashMap<String, BTreeMap<String, String>>,
+}
+
+impl Namespaces {
+    pub(crate) fn set(&mut self, name: &str, labels: BTreeMap<String, String>) {
+        self.labels.insert(name.to_owned(), labels);
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.labels.remove(name);
+    }
+
+    /// A namespace that is not known has no labels.
+    fn match_by(&self, selector: &LabelSelector, name: &str) -> bool {
+        match self.labels.get(name) {
+            Some(labels) => selector.matches_map(labels),
+            None => selector.matches_map(&BTreeMap::new()),
+        }
+    }
+}
+
 /// A term of pod affinity, with its selector ready.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     pub(crate) topology_key: String,
     selector: LabelSelector,
     namespaces: Vec<String>,
-    /// Which namespaces by label; needs the namespaces' labels.
-    all_namespaces: bool,
+    /// Namespaces by label, beside those that are named.
+    namespace_selector: Option<LabelSelector>,
     pub(crate) weight: i32,
 }
 
 impl Term {
     fn new(term: &PodAffinityTerm, namespace: &str, weight: i32) -> Self {
         let mut namespaces = term.namespaces.clone().unwrap_or_default();
-        // An empty selector means all; one with content is narrowed by names alone, as namespaces are not watched.
-        let all_namespaces = term.namespace_selector.is_some();
-        if namespaces.is_empty() && !all_namespaces {
+        // One that is there and empty selects all namespaces.
+        let namespace_selector = term
+            .namespace_selector
+            .as_ref()
+            .map(|selector| LabelSelector::from_typed(Some(selector)).unwrap_or_else(|_| LabelSelector::nothing()));
+        if namespaces.is_empty() && namespace_selector.is_none() {
             namespaces.push(namespace.to_owned());
         }
         Self {
@@ -53,14 +80,19 @@ impl Term {
             selector: LabelSelector::from_typed(term.label_selector.as_ref())
                 .unwrap_or_else(|_| LabelSelector::nothing()),
             namespaces,
-            all_namespaces,
+            namespace_selector,
             weight,
         }
     }
 
     /// Whether the term is about this pod.
-    pub(crate) fn matches(&self, pod: &PodInfo) -> bool {
-        (self.all_namespaces || self.namespaces.contains(&pod.key.namespace)) && self.selector.matches_map(&pod.labels)
+    pub(crate) fn matches(&self, pod: &PodInfo, namespaces: &Namespaces) -> bool {
+        let here = self.namespaces.contains(&pod.key.namespace)
+            || self
+                .namespace_selector
+                .as_ref()
+                .is_some_and(|selector| namespaces.match_by(selector, &pod.key.namespace));
+        here && self.selector.matches_map(&pod.labels)
     }
 }
 

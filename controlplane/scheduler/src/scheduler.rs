@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use minato_api::k8s::core::v1::{Node, Pod};
+use minato_api::k8s::core::v1::{Namespace, Node, Pod};
 use minato_api::kube;
 use minato_runtime::{Change, EventKind, Informer, ObjectKey, Recorder, Runtime, Tasks};
 use parking_lot::Mutex;
@@ -89,10 +89,13 @@ impl Scheduler {
             queue: Queue::default(),
             attempts,
         });
+        let namespaces: Informer<Namespace> = runtime.informers.of();
         this.follow(&nodes, &pods);
+        this.follow_namespaces(&namespaces);
         tasks.spawn("scheduler", async move {
             nodes.synced().await;
             pods.synced().await;
+            namespaces.synced().await;
             this.run().await;
         });
         SchedulerHandle { tasks }
@@ -110,6 +113,25 @@ impl Scheduler {
         pods.on_change(move |change| {
             if !token.is_cancelled() {
                 this.on_pod(change);
+            }
+        });
+    }
+
+    fn follow_namespaces(self: &Arc<Self>, namespaces: &Informer<Namespace>) {
+        let token = self.runtime.tasks.token().clone();
+        let this = self.clone();
+        namespaces.on_change(move |change| {
+            if token.is_cancelled() {
+                return;
+            }
+            let (new, old) = (change.object(), change.old());
+            let name = new.metadata.name.as_deref().unwrap_or_default();
+            if matches!(change, Change::Deleted(_)) {
+                this.cache.lock().remove_namespace(name);
+            } else if old.is_none_or(|old| old.metadata.labels != new.metadata.labels) {
+                let labels = new.metadata.labels.clone().unwrap_or_default();
+                this.cache.lock().set_namespace(name, labels);
+                this.tell(Event::NamespaceChanged);
             }
         });
     }
@@ -286,8 +308,11 @@ impl Scheduler {
             message.clone(),
         );
         let this = self.clone();
+        // The pod that was queued may be older: only what matters to decisions makes it anew.
+        let seen = self.pods.get(&pod.key).unwrap_or_else(|| pod.pod.clone());
         self.runtime.tasks.spawn("say unschedulable", async move {
-            if let Err(error) = bind::say_unschedulable(&this.runtime.client, &pod, "Unschedulable", &message).await {
+            let client = &this.runtime.client;
+            if let Err(error) = bind::say_unschedulable(client, &pod, seen, "Unschedulable", &message).await {
                 tracing::warn!(pod = %pod.key, %error, "writing why the pod is not scheduled failed");
             }
         });

@@ -12,6 +12,9 @@ const UNKNOWN: i8 = 0;
 /// Extension type of an unknown value with a note of what is known, such as that it is not null.
 const UNKNOWN_REFINED: i8 = 12;
 
+/// How deep values may be nested; each level takes stack. Schemas are a few levels deep.
+const DEEPEST: usize = 64;
+
 /// What cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -31,7 +34,7 @@ pub enum DecodeError {
 /// # Errors
 /// The bytes are not one value.
 pub fn decode(mut bytes: &[u8]) -> Result<Value, DecodeError> {
-    let value = rmpv::decode::read_value(&mut bytes)?;
+    let value = rmpv::decode::read_value_with_max_depth(&mut bytes, DEEPEST)?;
     if !bytes.is_empty() {
         return Err(DecodeError::Trailing(bytes.len()));
     }

@@ -96,9 +96,10 @@ impl Attribute {
         Self::new(name, Kind::Single(attributes), Source::Optional, description)
     }
 
-    /// A list of such.
+    /// A list of such, empty if the configuration does not set it.
     pub fn list(name: &'static str, attributes: Vec<Self>, description: &'static str) -> Self {
-        Self::new(name, Kind::List(attributes), Source::Optional, description)
+        let source = Source::Default(Value::empty_list());
+        Self::new(name, Kind::List(attributes), source, description)
     }
 
     /// A change of it needs a new resource.

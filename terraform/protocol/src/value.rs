@@ -114,6 +114,16 @@ impl Value {
         }
     }
 
+    /// A map without items.
+    pub fn empty_map() -> Self {
+        Self::Map(BTreeMap::new())
+    }
+
+    /// A list without items.
+    pub fn empty_list() -> Self {
+        Self::List(Vec::new())
+    }
+
     /// Nothing, in any of its spellings: unset, or an empty text, list or map.
     fn is_empty(&self) -> bool {
         match self {
@@ -125,10 +135,11 @@ impl Value {
         }
     }
 
-    /// This value, with nothing spelled as in `like`: an API that leaves out what is empty must not look like a change.
+    /// This value, with nothing spelled as in `like`, if that says anything: an API that leaves out what is empty must not look
+    /// like a change.
     pub fn spelled_like(self, like: &Self) -> Self {
         match (self, like) {
-            (this, like) if this.is_empty() && like.is_empty() => like.clone(),
+            (this, like) if this.is_empty() && like.is_empty() && !like.is_null() => like.clone(),
             (Self::List(items), Self::List(like)) if items.len() == like.len() => {
                 let pairs = items.into_iter().zip(like);
                 Self::List(pairs.map(|(item, like)| item.spelled_like(like)).collect())
@@ -244,12 +255,12 @@ mod tests {
     fn nothing_is_spelled_as_it_was() {
         let empty = Value::Map(BTreeMap::new());
         assert_eq!(Value::Null.spelled_like(&empty), empty);
-        assert_eq!(empty.clone().spelled_like(&Value::Null), Value::Null);
+        assert_eq!(empty.clone().spelled_like(&Value::Null), empty);
         assert_eq!(Value::Null.spelled_like(&Value::from("a")), Value::Null);
         assert_eq!(list(&["a"]).spelled_like(&list(&[])), list(&["a"]));
         let taint = |value: Value| Value::List(vec![Object::from([("value", value)]).into()]);
         assert_eq!(taint(Value::Null).spelled_like(&taint("".into())), taint("".into()));
-        assert_eq!(taint("".into()).spelled_like(&taint(Value::Null)), taint(Value::Null));
+        assert_eq!(taint("".into()).spelled_like(&taint(Value::Null)), taint("".into()));
     }
 
     #[test]

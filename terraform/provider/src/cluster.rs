@@ -43,9 +43,10 @@ impl Kind for Clusters {
             Attribute::computed("uid", text(), "Id that no other cluster ever has."),
             Attribute::required("name", text(), "Name of the cluster.").replaces(),
             Attribute::either("namespace", text(), "Namespace of the cluster in the management API.").replaces(),
-            Attribute::optional(
+            Attribute::default(
                 "labels",
                 Type::map(text()),
+                Value::empty_map(),
                 "Labels of the cluster in the management API.",
             ),
             Attribute::either("version", text(), "Kubernetes minor version, such as 1.36."),

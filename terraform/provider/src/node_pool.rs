@@ -60,9 +60,10 @@ impl Kind for NodePools {
                 text(),
                 "Image; the provider's default if not set. For new machines.",
             ),
-            Attribute::optional(
+            Attribute::default(
                 "labels",
                 Type::map(text()),
+                Value::empty_map(),
                 "Labels of the nodes; changes reach nodes that exist.",
             ),
             Attribute::list("taints", taint, "Taints that new nodes register with."),
@@ -142,7 +143,7 @@ impl Kind for NodePools {
         let taints = spec.taints.iter().map(|taint| {
             Object::from([
                 ("key", taint.key.as_str().into()),
-                ("value", taint.value.clone().into()),
+                ("value", set(taint.value.as_deref().unwrap_or_default())),
                 ("effect", taint.effect.as_str().into()),
             ])
         });
@@ -154,8 +155,8 @@ impl Kind for NodePools {
             ("cluster", spec.cluster_name.as_str().into()),
             ("replicas", i64::from(spec.replicas).into()),
             ("instance_type", spec.instance_type.as_str().into()),
-            ("zone", spec.zone.as_str().into()),
-            ("image", spec.image.as_str().into()),
+            ("zone", set(&spec.zone)),
+            ("image", set(&spec.image)),
             ("labels", labels),
             ("taints", taints.collect()),
             ("ready", of_pool(pool).ready.into()),
@@ -171,6 +172,11 @@ impl Kind for NodePools {
     fn protected(_: &Object) -> Option<Diagnostic> {
         None
     }
+}
+
+/// What the API leaves out when it is empty.
+fn set(text: &str) -> Value {
+    Some(text).filter(|text| !text.is_empty()).into()
 }
 
 fn taint(value: &Value) -> Option<Taint> {

@@ -96,7 +96,7 @@ fn versions(group: &str, resources: &[Arc<ResourceInfo>]) -> Vec<String> {
     all
 }
 
-fn priority(version: &str) -> (u8, u32, u32) {
+pub(crate) fn priority(version: &str) -> (u8, u32, u32) {
     let digits = |s: &str| s.parse::<u32>().unwrap_or(0);
     let rest = version.trim_start_matches('v');
     if let Some((major, minor)) = rest.split_once("beta") {

@@ -137,7 +137,7 @@ pub(crate) fn respond(
             return encode(server, request, target, StatusCode::OK, &object, None);
         }
     };
-    if version::is_stored_version(&target.resource) {
+    if version::is_stored_version(&target.resource) && version::names_version(&target.resource, &stored.object) {
         return encode(server, request, target, code, &stored.object, Some(&stored));
     }
     let mut object = stored.object;

@@ -120,7 +120,16 @@ pub(crate) fn structure(
 ) -> Result<(), ApiError> {
     let mut unknown = Vec::new();
     if let Some(schema) = registry.schema(resource) {
-        minato_schema::check(value, &schema).map_err(|e| cannot_be_handled(&resource.gvk, &e.to_string()))?;
+        // What is wrong with the fields of a custom kind is told by its validation, with their paths.
+        let custom = registry.custom_schema(&resource.gvr).is_some();
+        let metadata = schema.field("metadata").filter(|_| custom);
+        let (part, schema) = match metadata {
+            Some(field) => (value.get("metadata").unwrap_or(&Value::Null), &field.schema),
+            None => (&*value, &schema),
+        };
+        minato_schema::check(part, schema).map_err(|e| cannot_be_handled(&resource.gvk, &e.to_string()))?;
+    }
+    if let Some(schema) = registry.schema(resource) {
         unknown = minato_schema::prune(value, &schema, MOST_REPORTS);
     }
     report(&resource.gvk, unknown, duplicates, strictness)

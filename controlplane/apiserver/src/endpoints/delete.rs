@@ -224,6 +224,7 @@ fn decide(object: &mut Value, target: &Target, options: &DeleteOptions, now: Tim
     if metadata::is_deleting(object) {
         return decide_again(object, target, options);
     }
+    target.resource.strategy.prepare_for_delete(object, now);
     settle_finalizers(object, target, options);
     let pending = !metadata::finalizers(object).is_empty() || is_namespace(target) && has_spec_finalizers(object);
     let strategy = &target.resource.strategy;

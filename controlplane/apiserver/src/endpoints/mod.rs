@@ -101,6 +101,9 @@ async fn route(server: &Arc<ApiServer>, mut request: ApiRequest) -> Result<Respo
     let info = &request.info;
     let gvr = GroupVersionResource::new(&info.group, &info.version, &info.resource);
     let resource = server.registry.get(&gvr).ok_or_else(ApiError::no_such_path)?;
+    if let Some(warning) = resource.strategy.deprecation() {
+        request.warnings.add(warning);
+    }
     let target = target(resource, &request)?;
     if !target.subresource.is_empty() {
         return crate::subresources::dispatch(server, request, target).await;

@@ -16,8 +16,8 @@ const NAMESPACE: &str = "metadata.namespace";
 pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
-    /// Whether fields are asked for that are not in the key.
-    reads_fields: bool,
+    /// What the kind lets one select by; empty unless fields are asked for that are not in the key.
+    served: Vec<String>,
     /// Names the kind's field values among those that entries keep.
     view: u64,
 }
@@ -33,24 +33,24 @@ impl Selection {
             .map_err(|e| bad("label", e.to_string()))?;
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
             .map_err(|e| bad("field", e.to_string()))?;
-        let served = resource.strategy.field_labels();
-        let mut reads_fields = false;
+        let mut asked = fields.terms().iter().map(|term| term.field.as_str());
+        let served = if asked.any(|label| !matches!(label, NAME | NAMESPACE)) {
+            resource.strategy.selectable_fields()
+        } else {
+            Vec::new()
+        };
         for term in fields.terms() {
             let label = term.field.as_str();
-            if matches!(label, NAME | NAMESPACE) {
-                continue;
-            }
-            if !served.contains(&label) {
+            if !matches!(label, NAME | NAMESPACE) && !served.iter().any(|known| known == label) {
                 return Err(ApiError::bad_request(format!("field label not supported: {label}")));
             }
-            reads_fields = true;
         }
         let mut hasher = DefaultHasher::new();
-        (&resource.gvr, served).hash(&mut hasher);
+        (&resource.gvr, &served).hash(&mut hasher);
         Ok(Self {
             labels,
             fields,
-            reads_fields,
+            served,
             view: hasher.finish(),
         })
     }
@@ -73,7 +73,7 @@ impl Selection {
         if self.fields.is_everything() {
             return true;
         }
-        let served = resource.strategy.field_labels();
+        let served = &self.served;
         let compute = || -> Box<[String]> {
             let object: Value = serde_json::from_slice(entry.json()).unwrap_or_default();
             served
@@ -81,12 +81,12 @@ impl Selection {
                 .map(|label| resource.strategy.field(&object, label))
                 .collect()
         };
-        let values = self.reads_fields.then(|| entry.fields(self.view, compute));
+        let values = (!served.is_empty()).then(|| entry.fields(self.view, compute));
         self.fields.matches(|label| match label {
             NAME => entry.name().to_owned(),
             NAMESPACE => entry.namespace().to_owned(),
             label => {
-                let at = served.iter().position(|l| *l == label);
+                let at = served.iter().position(|l| l == label);
                 let value = at.and_then(|at| values.as_ref()?.get(at));
                 value.cloned().unwrap_or_default()
             }

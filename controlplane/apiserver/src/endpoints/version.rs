@@ -44,7 +44,19 @@ pub(crate) fn from_storage(resource: &ResourceInfo, object: &mut Value) {
     if !is_stored_version(resource) {
         let stored = GroupVersion::new(&resource.storage.group, &resource.storage_version);
         convert(&resource.gvk.kind, &stored, &resource.gvk.group_version(), object);
+    } else if !names_version(resource, object) {
+        // Written when another version was the stored one.
+        let version = resource.gvk.group_version().to_string();
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("apiVersion".to_owned(), Value::String(version));
+        }
     }
+}
+
+/// Whether an object says that it is of the resource's version.
+pub(crate) fn names_version(resource: &ResourceInfo, object: &Value) -> bool {
+    let version = resource.gvk.group_version().to_string();
+    object.get("apiVersion").and_then(Value::as_str) == Some(version.as_str())
 }
 
 fn convert(kind: &str, from: &GroupVersion, to: &GroupVersion, object: &mut Value) {

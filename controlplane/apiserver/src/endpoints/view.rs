@@ -31,6 +31,8 @@ const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 pub(crate) struct View {
     resource: Arc<ResourceInfo>,
     schema: Option<SchemaRef>,
+    /// How stored JSON begins that may be sent as it is, where versions of a kind come and go.
+    head: Option<String>,
     encoding: Encoding,
     output: Output,
     /// Tables of a watch say their columns in the first frame alone.
@@ -84,6 +86,10 @@ impl View {
         Ok(Self {
             resource: resource.clone(),
             schema,
+            head: custom.then(|| {
+                let (kind, version) = (&resource.gvk.kind, resource.gvk.group_version());
+                format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",")
+            }),
             encoding,
             output,
             columns_due: AtomicBool::new(true),
@@ -113,8 +119,9 @@ impl View {
         self.resource.gvk.group_version().to_string()
     }
 
-    fn is_stored(&self) -> bool {
-        version::is_stored_version(&self.resource)
+    fn is_stored(&self, json: &[u8]) -> bool {
+        let begins = |head: &String| json.starts_with(head.as_bytes());
+        version::is_stored_version(&self.resource) && self.head.as_ref().is_none_or(begins)
     }
 
     /// The tree of stored JSON, in the version of the request.
@@ -127,7 +134,7 @@ impl View {
 
     /// Stored JSON in the version and form of the request, for an object by itself.
     fn json(&self, json: &Bytes) -> Result<Bytes, ApiError> {
-        if self.output.is_whole() && self.is_stored() {
+        if self.output.is_whole() && self.is_stored(json) {
             return Ok(json.clone());
         }
         encode(&self.shown(self.tree(json)?))

@@ -32,10 +32,10 @@ pub(crate) fn handle(registry: &Registry, request: &ApiRequest) -> Option<Result
     let resources = registry.all();
     let by_path = group_versions(&resources);
     if rest.is_empty() {
-        return Some(index(&by_path));
+        return Some(index(registry, &by_path));
     }
     let document = by_path.get(rest.trim_start_matches('/'))?;
-    Some(response::json(StatusCode::OK, &document_of(document)))
+    Some(response::json(StatusCode::OK, &document_of(registry, document)))
 }
 
 fn only_other_types(request: &ApiRequest) -> bool {
@@ -69,7 +69,7 @@ fn root(resource: &ResourceInfo) -> String {
     }
 }
 
-fn index(by_path: &BTreeMap<String, Resources>) -> Result<Response, ApiError> {
+fn index(registry: &Registry, by_path: &BTreeMap<String, Resources>) -> Result<Response, ApiError> {
     let mut paths = serde_json::Map::new();
     for (path, resources) in by_path {
         // The documents follow from the served kinds and this build: so does their hash.
@@ -80,6 +80,9 @@ fn index(by_path: &BTreeMap<String, Resources>) -> Result<Response, ApiError> {
                 "{:?}{:?}{:?}",
                 resource.gvk, resource.verbs, resource.subresources
             ));
+            if let Some(document) = registry.document(&resource.gvr) {
+                hash.update(document.to_string());
+            }
         }
         let hash: String = hash.finalize().iter().map(|b| format!("{b:02X}")).collect();
         paths.insert(
@@ -90,10 +93,17 @@ fn index(by_path: &BTreeMap<String, Resources>) -> Result<Response, ApiError> {
     response::json(StatusCode::OK, &json!({"paths": paths}))
 }
 
-fn document_of(resources: &Resources) -> Value {
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+fn document_of(registry: &Registry, resources: &Resources) -> Value {
     let mut definitions = BTreeSet::new();
     let mut paths = serde_json::Map::new();
+    let mut own = Vec::new();
     for resource in resources {
+        if let Some(document) = registry.document(&resource.gvr) {
+            own.push((resource.definition.clone(), Value::clone(&document)));
+            minato_schema::add_references(OBJECT_META, &mut definitions);
+        }
         minato_schema::add_references(&resource.definition, &mut definitions);
         add_paths(resource, &mut paths);
     }
@@ -120,6 +130,7 @@ fn document_of(resources: &Resources) -> Value {
             ))
         })
         .collect();
+    let schemas: serde_json::Map<String, Value> = schemas.into_iter().chain(own).collect();
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": minato_api::GIT_VERSION},

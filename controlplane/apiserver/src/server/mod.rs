@@ -112,6 +112,7 @@ impl ApiServer {
                     () = self.stop.cancelled() => {}
                 }
                 self.cluster.follow(&self.stop).await;
+                crate::crd::start(self).await;
             })
             .await;
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::StatusCode;
 use minato_meta::{ApiError, FieldError, FieldErrors, GroupKind, GroupVersionKind, LabelSelector};
+use minato_rules::{ResourceInfo, ScalePaths};
 use serde_json::{Value, json};
 
 use crate::endpoints::options::WriteOptions;
@@ -31,7 +32,7 @@ pub(super) async fn handle(
             let stored = transaction::read(server, &target)
                 .await?
                 .ok_or_else(|| target.not_found())?;
-            return response::json(StatusCode::OK, &show(&stored.object));
+            return response::json(StatusCode::OK, &show(&target.resource, &stored.object));
         }
         "update" => {
             options = WriteOptions::from_request(&request, "UpdateOptions")?;
@@ -56,9 +57,9 @@ pub(super) async fn handle(
     let mut transform = SetReplicas { write: &write, source };
     match transaction::run(server, &target, options.dry_run, &mut transform).await? {
         Outcome::Written { stored, .. } | Outcome::Kept(stored) => {
-            response::json(StatusCode::OK, &show(&stored.object))
+            response::json(StatusCode::OK, &show(&target.resource, &stored.object))
         }
-        Outcome::Deleted { object } => response::json(StatusCode::OK, &show(&object)),
+        Outcome::Deleted { object } => response::json(StatusCode::OK, &show(&target.resource, &object)),
     }
 }
 
@@ -81,7 +82,10 @@ impl Transform for SetReplicas<'_> {
             Source::Whole(scale) => scale.clone(),
             Source::Patch(patch) => {
                 let schema = minato_schema::builtin().kind_reference(&kind());
-                checked(patch.patched(&show(&current.object), schema.as_deref())?, target)?
+                checked(
+                    patch.patched(&show(&target.resource, &current.object), schema.as_deref())?,
+                    target,
+                )?
             }
         };
         let mut object = current.object.clone();
@@ -90,7 +94,9 @@ impl Transform for SetReplicas<'_> {
             let value = metadata::text(&scale, field);
             metadata::of(&mut object)?.insert(field.to_owned(), json!(value));
         }
-        object["spec"]["replicas"] = json!(scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0));
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+        let path = paths(&target.resource).map_or("/spec/replicas", |paths| paths.spec_replicas.as_str());
+        set_at(&mut object, path, json!(replicas));
         self.write.update(object, current).await
     }
 }
@@ -122,15 +128,41 @@ fn checked(mut scale: Value, target: &Target) -> Result<Value, ApiError> {
     Ok(scale)
 }
 
-/// The Scale of an object.
-fn show(object: &Value) -> Value {
-    let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
-    let mut spec = json!({});
-    if number("/spec/replicas") != 0 {
-        spec["replicas"] = json!(number("/spec/replicas"));
+fn paths(resource: &ResourceInfo) -> Option<&ScalePaths> {
+    resource.strategy.scale_paths()
+}
+
+/// Sets the value at a pointer of names; what is on the way is made.
+fn set_at(object: &mut Value, pointer: &str, value: Value) {
+    let mut at = object;
+    for name in pointer.split('/').skip(1) {
+        if !at.is_object() {
+            *at = json!({});
+        }
+        at = &mut at[name.replace("~0", "~").as_str()];
     }
-    let mut status = json!({"replicas": number("/status/replicas")});
-    let selector = selector_text(object);
+    *at = value;
+}
+
+/// The Scale of an object.
+fn show(resource: &ResourceInfo, object: &Value) -> Value {
+    let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
+    let (wanted, present) = match paths(resource) {
+        Some(paths) => (number(&paths.spec_replicas), number(&paths.status_replicas)),
+        None => (number("/spec/replicas"), number("/status/replicas")),
+    };
+    let mut spec = json!({});
+    if wanted != 0 {
+        spec["replicas"] = json!(wanted);
+    }
+    let mut status = json!({"replicas": present});
+    let selector = match paths(resource) {
+        Some(paths) => {
+            let text = paths.selector.as_ref().and_then(|path| object.pointer(path)?.as_str());
+            text.unwrap_or_default().to_owned()
+        }
+        None => selector_text(object),
+    };
     if !selector.is_empty() {
         status["selector"] = json!(selector);
     }

@@ -20,5 +20,5 @@ mod show;
 mod tree;
 
 pub use kinds::{Schedule, builtin};
-pub use resource::{Column, ResourceInfo, Strategy, Subresource, Verb};
-pub use show::age;
+pub use resource::{Column, ResourceInfo, ScalePaths, Strategy, Subresource, Verb};
+pub use show::{age, since};

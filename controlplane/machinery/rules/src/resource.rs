@@ -120,6 +120,17 @@ impl ResourceInfo {
     }
 }
 
+/// Where a kind keeps what its `scale` subresource shows, as JSON pointers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The wanted number of replicas.
+    pub spec_replicas: String,
+    /// The present one.
+    pub status_replicas: String,
+    /// A label selector as text; `None` for kinds that tell none.
+    pub selector: Option<String>,
+}
+
 /// Behaviour of a kind. Every method has the default that suits most kinds.
 ///
 /// The generic code does by itself, before and after these: system metadata (uid, creationTimestamp, generation,
@@ -134,6 +145,9 @@ pub trait Strategy: Send + Sync + 'static {
 
     /// Keeps or clears what the main endpoint may not change.
     fn prepare_for_update(&self, _object: &mut Value, _old: &Value) {}
+
+    /// Puts in what keeps an object that is deleted from going at once.
+    fn prepare_for_delete(&self, _object: &mut Value, _now: Timestamp) {}
 
     /// Keeps or clears what the status endpoint may not change; the generic code has already taken all but `status`
     /// (and the metadata that may change) from `old`.
@@ -209,6 +223,21 @@ pub trait Strategy: Send + Sync + 'static {
     /// Field labels that selectors may use besides `metadata.name` and `metadata.namespace`.
     fn field_labels(&self) -> &[&str] {
         &[]
+    }
+
+    /// [`Strategy::field_labels`] of kinds that learn them when they are made.
+    fn selectable_fields(&self) -> Vec<String> {
+        self.field_labels().iter().map(|label| (*label).to_owned()).collect()
+    }
+
+    /// Where the numbers of `scale` are, when not where built-in kinds have them.
+    fn scale_paths(&self) -> Option<&ScalePaths> {
+        None
+    }
+
+    /// What clients of this version are warned of, when it is on its way out.
+    fn deprecation(&self) -> Option<&str> {
+        None
     }
 
     /// Value of a field label; the empty string when unset, as upstream compares.

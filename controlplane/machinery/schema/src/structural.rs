@@ -407,7 +407,7 @@ mod tests {
             spec(json!({"type": "integer", "default": "x", "$ref": "#/x"})),
             [
                 "properties[spec].$ref: Forbidden: $ref is not supported",
-                "properties[spec].default: Invalid value: \"x\":  in body must be of type integer: \"string\"",
+                "properties[spec].default: Invalid value: \"string\":  in body must be of type integer: \"string\"",
             ]
         );
         assert_eq!(

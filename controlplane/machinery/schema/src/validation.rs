@@ -108,7 +108,7 @@ impl Checker {
             self.push(FieldError::new(
                 FieldErrorClass::TypeInvalid,
                 path.to_string(),
-                shown(value),
+                got,
                 format!("{path} in body must be of type {wanted}: {got:?}"),
             ));
             return;
@@ -445,7 +445,7 @@ mod tests {
                 json!({"size": 0, "ratio": 0, "mode": "c", "list": ["x", 1], "when": "now"})
             ),
             [
-                "list[1]: Invalid value: 1: list[1] in body must be of type string: \"integer\"",
+                "list[1]: Invalid value: \"integer\": list[1] in body must be of type string: \"integer\"",
                 "list: Too many: 2: must have at most 1 items",
                 "mode: Unsupported value: \"c\": supported values: \"a\", \"b\"",
                 "name: Required value",

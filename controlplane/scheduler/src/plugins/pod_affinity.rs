@@ -46,7 +46,7 @@ fn near(terms: &[Term], cache: &Cache) -> Vec<Counts> {
     let of = |term: &Term| {
         let mut counts = Counts::new();
         for node in cache.nodes() {
-            for _ in node.pods.iter().filter(|other| term.matches(other)) {
+            for _ in node.pods.iter().filter(|other| term.matches(other, cache.namespaces())) {
                 add(&mut counts, &term.topology_key, node, 1);
             }
         }
@@ -66,19 +66,21 @@ impl Plugin for InterPodAffinity {
             anti_affinity: near(&pod.anti_affinity.required, cache),
             ..Required::default()
         };
+        let namespaces = cache.namespaces();
         for node in cache.nodes().filter(|node| node.choosy > 0) {
             for other in node
                 .pods
                 .iter()
                 .filter(|other| !other.anti_affinity.required.is_empty())
             {
-                for term in other.anti_affinity.required.iter().filter(|term| term.matches(pod)) {
+                let terms = other.anti_affinity.required.iter();
+                for term in terms.filter(|term| term.matches(pod, namespaces)) {
                     add(&mut required.unwelcome, &term.topology_key, node, 1);
                 }
             }
         }
         required.first = required.affinity.iter().all(Counts::is_empty)
-            && pod.affinity.required.iter().all(|term| term.matches(pod));
+            && pod.affinity.required.iter().all(|term| term.matches(pod, namespaces));
         state.put(NAME, required);
         Ok(())
     }
@@ -120,20 +122,22 @@ impl Plugin for InterPodAffinity {
 
     fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, _nodes: &[&NodeInfo], cache: &Cache) {
         let mut scores = Counts::new();
+        let namespaces = cache.namespaces();
         // Where nobody is choosy there is nothing to weigh: most clusters, most of the time.
         for node in cache.nodes().filter(|node| pod.is_choosy() || node.choosy > 0) {
             for other in &node.pods {
                 for (terms, sign) in [(&pod.affinity.preferred, 1), (&pod.anti_affinity.preferred, -1)] {
-                    for term in terms.iter().filter(|term| term.matches(other)) {
+                    for term in terms.iter().filter(|term| term.matches(other, namespaces)) {
                         add(&mut scores, &term.topology_key, node, sign * i64::from(term.weight));
                     }
                 }
                 for (terms, sign) in [(&other.affinity.preferred, 1), (&other.anti_affinity.preferred, -1)] {
-                    for term in terms.iter().filter(|term| term.matches(pod)) {
+                    for term in terms.iter().filter(|term| term.matches(pod, namespaces)) {
                         add(&mut scores, &term.topology_key, node, sign * i64::from(term.weight));
                     }
                 }
-                for term in other.affinity.required.iter().filter(|term| term.matches(pod)) {
+                let hard = other.affinity.required.iter();
+                for term in hard.filter(|term| term.matches(pod, namespaces)) {
                     add(&mut scores, &term.topology_key, node, HARD_WEIGHT);
                 }
             }
@@ -222,5 +226,49 @@ mod tests {
         ]}});
         let cache = zones(&[("b1", labelled("db", "db"))]);
         assert_eq!(scores(&InterPodAffinity, &pod(value), &cache), [0, 0, 100]);
+    }
+
+    #[test]
+    fn namespaces_are_chosen_by_name_and_by_label() {
+        let mut cache = zones(&[("a1", labelled("db", "db"))]);
+        let with = |kind: &str, extra: Value| {
+            let mut value = wanting("p", "web", kind, "db");
+            value["metadata"]["namespace"] = json!("other");
+            let terms = &mut value["spec"]["affinity"][kind]["requiredDuringSchedulingIgnoredDuringExecution"];
+            for (name, part) in extra.as_object().into_iter().flatten() {
+                terms[0][name] = part.clone();
+            }
+            pod(value)
+        };
+        let team = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
+        let nowhere: [&str; 0] = [];
+        // Its own namespace alone; then all.
+        assert_eq!(
+            fitting(&InterPodAffinity, &with("podAffinity", json!({})), &cache),
+            nowhere
+        );
+        let all = with("podAffinity", json!({"namespaceSelector": {}}));
+        assert_eq!(fitting(&InterPodAffinity, &all, &cache), ["a1", "a2"]);
+        assert_eq!(
+            fitting(&InterPodAffinity, &with("podAffinity", team.clone()), &cache),
+            nowhere
+        );
+        // Names add to what labels select.
+        let named = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}, "namespaces": ["d"]});
+        assert_eq!(
+            fitting(&InterPodAffinity, &with("podAffinity", named), &cache),
+            ["a1", "a2"]
+        );
+        cache.set_namespace("d", [("team".to_owned(), "x".to_owned())].into());
+        assert_eq!(
+            fitting(&InterPodAffinity, &with("podAffinity", team.clone()), &cache),
+            ["a1", "a2"]
+        );
+        assert_eq!(
+            fitting(&InterPodAffinity, &with("podAntiAffinity", team.clone()), &cache),
+            ["b1"]
+        );
+        cache.remove_namespace("d");
+        assert_eq!(fitting(&InterPodAffinity, &with("podAffinity", team), &cache), nowhere);
     }
 }

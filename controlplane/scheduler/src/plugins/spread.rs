@@ -8,29 +8,43 @@ use minato_meta::LabelSelector;
 
 use super::{node_affinity, taints};
 use crate::cache::{Cache, NodeInfo};
-use crate::framework::{CycleState, MAX_SCORE, Plugin, Rejection};
+use crate::framework::{CycleState, Event, MAX_SCORE, Plugin, Rejection};
 use crate::pod::PodInfo;
 
 const NAME: &str = "PodTopologySpread";
+const SCORE: &str = "PodTopologySpread/Score";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Score of a node that soft constraints cannot speak of.
+const IGNORED: i64 = -1;
 
 pub(super) struct PodTopologySpread;
 
-/// One constraint with its counts.
+/// One constraint of a pod.
 struct Constraint {
     key: String,
     max_skew: i64,
     min_domains: i64,
+    selector: LabelSelector,
+    /// Whether nodes count that the pod's own node affinity keeps it from.
+    any_affinity: bool,
+    /// Whether nodes count whose taints the pod does not tolerate.
+    any_taints: bool,
     /// Whether the pod counts itself.
     self_match: bool,
     /// Pods by value of the key.
     counts: HashMap<String, i64>,
+    /// How much it weighs in scores: the more domains, the more.
+    weight: f64,
 }
 
 struct Hard(Vec<Constraint>);
-struct Soft(Vec<Constraint>);
+struct Soft {
+    constraints: Vec<Constraint>,
+    namespace: String,
+}
 
 impl Constraint {
-    fn new(spec: &TopologySpreadConstraint, pod: &PodInfo, cache: &Cache) -> Self {
+    fn new(spec: &TopologySpreadConstraint, pod: &PodInfo) -> Self {
         let mut selector = spec.label_selector.clone().unwrap_or_default();
         for key in spec.match_label_keys.iter().flatten() {
             if let Some(value) = pod.labels.get(key) {
@@ -45,25 +59,32 @@ impl Constraint {
             Ok(selector) if !nothing => selector,
             _ => LabelSelector::nothing(),
         };
-        let mut counts = HashMap::new();
-        for node in cache.nodes().filter(|node| counted(spec, pod, node)) {
-            let Some(value) = node.labels.get(&spec.topology_key) else {
-                continue;
-            };
-            let alike = node.pods.iter().filter(|other| {
-                other.key.namespace == pod.key.namespace
-                    && other.pod.metadata.deletion_timestamp.is_none()
-                    && selector.matches_map(&other.labels)
-            });
-            *counts.entry(value.clone()).or_insert(0) += i64::try_from(alike.count()).unwrap_or(i64::MAX);
-        }
         Self {
             key: spec.topology_key.clone(),
             max_skew: i64::from(spec.max_skew),
             min_domains: i64::from(spec.min_domains.unwrap_or(1)),
+            any_affinity: spec.node_affinity_policy.as_deref() == Some("Ignore"),
+            any_taints: spec.node_taints_policy.as_deref() != Some("Honor"),
             self_match: selector.matches_map(&pod.labels),
-            counts,
+            selector,
+            counts: HashMap::new(),
+            weight: 0.0,
         }
+    }
+
+    /// Whether the node's pods count: by default, nodes that the pod could not go to for their labels do not.
+    fn includes(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        (self.any_affinity || node_affinity::matches_required(pod, node))
+            && (self.any_taints || taints::untolerated(pod, node, &["NoSchedule", "NoExecute"]).is_none())
+    }
+
+    fn alike(&self, namespace: &str, node: &NodeInfo) -> i64 {
+        let alike = node.pods.iter().filter(|other| {
+            other.key.namespace == namespace
+                && other.pod.metadata.deletion_timestamp.is_none()
+                && self.selector.matches_map(&other.labels)
+        });
+        i64::try_from(alike.count()).unwrap_or(i64::MAX)
     }
 
     /// The least number of pods of a domain; zero while there are too few domains.
@@ -75,22 +96,21 @@ impl Constraint {
     }
 }
 
-/// Whether a node's pods count: by default, nodes that the pod could not go to for their labels do not.
-fn counted(spec: &TopologySpreadConstraint, pod: &PodInfo, node: &NodeInfo) -> bool {
-    let affinity = spec.node_affinity_policy.as_deref() != Some("Ignore");
-    let taint = spec.node_taints_policy.as_deref() == Some("Honor");
-    (!affinity || node_affinity::matches_required(pod, node))
-        && (!taint || taints::untolerated(pod, node, &["NoSchedule", "NoExecute"]).is_none())
-}
-
-fn constraints(pod: &PodInfo, when: &str, cache: &Cache) -> Vec<Constraint> {
+fn constraints(pod: &PodInfo, when: &str) -> Vec<Constraint> {
     let all = pod
         .spec()
         .into_iter()
         .flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
     all.filter(|spec| spec.when_unsatisfiable == when)
-        .map(|spec| Constraint::new(spec, pod, cache))
+        .map(|spec| Constraint::new(spec, pod))
         .collect()
+}
+
+/// Whether the node is in a domain of every constraint. One that is not counts for none of them.
+fn has_all_keys(constraints: &[Constraint], node: &NodeInfo) -> bool {
+    constraints
+        .iter()
+        .all(|constraint| node.labels.contains_key(&constraint.key))
 }
 
 impl Plugin for PodTopologySpread {
@@ -99,7 +119,21 @@ impl Plugin for PodTopologySpread {
     }
 
     fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, cache: &Cache) -> Result<(), Rejection> {
-        state.put(NAME, Hard(constraints(pod, "DoNotSchedule", cache)));
+        let mut all = constraints(pod, "DoNotSchedule");
+        if !all.is_empty() {
+            let nodes: Vec<&NodeInfo> = cache.nodes().filter(|node| has_all_keys(&all, node)).collect();
+            for constraint in &mut all {
+                for node in &nodes {
+                    if !constraint.includes(pod, node) {
+                        continue;
+                    }
+                    let alike = constraint.alike(&pod.key.namespace, node);
+                    let value = node.labels.get(&constraint.key).cloned().unwrap_or_default();
+                    *constraint.counts.entry(value).or_insert(0) += alike;
+                }
+            }
+        }
+        state.put(NAME, Hard(all));
         Ok(())
     }
 
@@ -121,40 +155,84 @@ impl Plugin for PodTopologySpread {
         Ok(())
     }
 
-    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, _nodes: &[&NodeInfo], cache: &Cache) {
-        state.put(
-            "PodTopologySpread/Score",
-            Soft(constraints(pod, "ScheduleAnyway", cache)),
-        );
+    /// Domains are those of the nodes that are left; the pods of all nodes in them count.
+    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[&NodeInfo], cache: &Cache) {
+        let mut all = constraints(pod, "ScheduleAnyway");
+        if !all.is_empty() {
+            let known: Vec<&NodeInfo> = cache.nodes().filter(|node| has_all_keys(&all, node)).collect();
+            let left: Vec<&&NodeInfo> = nodes.iter().filter(|node| has_all_keys(&all, node)).collect();
+            for constraint in &mut all {
+                // Each node is a domain of its own, and is counted when it is scored.
+                let domains = if constraint.key == HOSTNAME {
+                    left.len()
+                } else {
+                    let values = left.iter().filter_map(|node| node.labels.get(&constraint.key));
+                    constraint.counts = values.map(|value| (value.clone(), 0)).collect();
+                    for node in &known {
+                        if !constraint.includes(pod, node) {
+                            continue;
+                        }
+                        let alike = constraint.alike(&pod.key.namespace, node);
+                        let value = node.labels.get(&constraint.key);
+                        if let Some(count) = value.and_then(|value| constraint.counts.get_mut(value)) {
+                            *count += alike;
+                        }
+                    }
+                    constraint.counts.len()
+                };
+                constraint.weight = f64::from(u32::try_from(domains).unwrap_or(u32::MAX)) + 2.0;
+                constraint.weight = constraint.weight.ln();
+            }
+        }
+        let namespace = pod.key.namespace.clone();
+        let constraints = all;
+        state.put(SCORE, Soft { constraints, namespace });
     }
 
-    /// The number of alike pods, less where the allowed skew is larger; the fewer, the better.
+    /// The number of alike pods in the node's domains, weighed; the fewer, the better.
     fn score(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<i64> {
-        let Soft(constraints) = state.get::<Soft>("PodTopologySpread/Score")?;
+        let Soft { constraints, namespace } = state.get::<Soft>(SCORE)?;
+        if constraints.is_empty() {
+            return Some(0);
+        }
+        if !has_all_keys(constraints, node) {
+            return Some(IGNORED);
+        }
         let cost = constraints.iter().map(|constraint| {
-            let there = node
-                .labels
-                .get(&constraint.key)
-                .and_then(|value| constraint.counts.get(value));
-            there.map_or(i64::from(i32::MAX), |there| {
-                there * MAX_SCORE / constraint.max_skew.max(1)
-            })
+            let there = if constraint.key == HOSTNAME {
+                constraint.alike(namespace, node)
+            } else {
+                let value = node.labels.get(&constraint.key);
+                value
+                    .and_then(|value| constraint.counts.get(value))
+                    .copied()
+                    .unwrap_or(0)
+            };
+            #[expect(clippy::cast_precision_loss, reason = "numbers of pods are small")]
+            let weighed = there as f64 * constraint.weight + (constraint.max_skew - 1) as f64;
+            weighed
         });
-        Some(cost.sum())
+        #[expect(clippy::cast_possible_truncation, reason = "numbers of pods are small")]
+        let cost = cost.sum::<f64>().round() as i64;
+        Some(cost)
     }
 
     fn normalize(&self, scores: &mut [i64]) {
-        let (least, most) = (
-            scores.iter().copied().min().unwrap_or(0),
-            scores.iter().copied().max().unwrap_or(0),
-        );
+        let known = || scores.iter().copied().filter(|score| *score != IGNORED);
+        let (least, most) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
         for score in scores {
-            *score = if most == 0 {
+            *score = if *score == IGNORED {
+                0
+            } else if most == 0 {
                 MAX_SCORE
             } else {
                 MAX_SCORE * (most + least - *score) / most
             };
         }
+    }
+
+    fn wakes(&self, event: Event, _pod: &PodInfo) -> bool {
+        event != Event::NamespaceChanged
     }
 }
 
@@ -215,5 +293,73 @@ mod tests {
         let pod = incoming("ScheduleAnyway", json!({}));
         let all = scores(&PodTopologySpread, &pod, &zones(&[("a1", "1"), ("a2", "2")]));
         assert!(all[2] > all[0] && all[0] == all[1], "{all:?}");
+    }
+
+    #[test]
+    fn nodes_without_the_key_of_another_constraint_do_not_count() {
+        let constraint = |key: &str| {
+            json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "w"}}})
+        };
+        let mut value = alike("p");
+        value["spec"]["topologySpreadConstraints"] = json!([constraint("zone"), constraint("rack")]);
+        let node = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
+        let nodes = [
+            node("a", json!({"zone": "a", "rack": "1"})),
+            node("b", json!({"zone": "b", "rack": "2"})),
+            node("c", json!({"zone": "c"})),
+        ];
+        // Zone c has no pod, but cannot take one either: it must not keep zones a and b at one.
+        let cache = cache(&nodes, &[("a", alike("1")), ("b", alike("2"))]);
+        assert_eq!(fitting(&PodTopologySpread, &pod(value), &cache), ["a", "b"]);
+    }
+
+    #[test]
+    fn tainted_and_unwanted_nodes_count_as_the_policies_say() {
+        let node = |name: &str, extra: Value| json!({"metadata": {"name": name, "labels": {"zone": name, "disk": name}}, "spec": extra});
+        let tainted = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
+        let nodes = [node("a", json!({})), node("b", json!({})), node("c", tainted)];
+        let cache = cache(&nodes, &[("a", alike("1")), ("b", alike("2"))]);
+        let nowhere: [&str; 0] = [];
+        // Only the empty zone c is within the skew, whether or not its taint lets the pod in.
+        assert_eq!(
+            fitting(&PodTopologySpread, &incoming("DoNotSchedule", json!({})), &cache),
+            ["c"]
+        );
+        let honour = incoming("DoNotSchedule", json!({"nodeTaintsPolicy": "Honor"}));
+        assert_eq!(fitting(&PodTopologySpread, &honour, &cache), ["a", "b", "c"]);
+        // Affinity to a and b: c does not count by default, and does if the policy says so.
+        let on_a_or_b = |extra: Value| {
+            let mut value = serde_json::to_value(incoming("DoNotSchedule", extra).pod.as_ref()).unwrap_or_default();
+            value["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["a", "b"]}]}]}}});
+            pod(value)
+        };
+        assert!(fitting(&PodTopologySpread, &on_a_or_b(json!({})), &cache).contains(&"a".to_owned()));
+        let ignore = on_a_or_b(json!({"nodeAffinityPolicy": "Ignore"}));
+        assert!(!fitting(&PodTopologySpread, &ignore, &cache).contains(&"a".to_owned()));
+        assert_ne!(fitting(&PodTopologySpread, &ignore, &cache), nowhere);
+    }
+
+    #[test]
+    fn alike_pods_of_another_revision_do_not_count_with_its_label_key() {
+        let mut value = serde_json::to_value(
+            incoming("DoNotSchedule", json!({"matchLabelKeys": ["rev"]}))
+                .pod
+                .as_ref(),
+        )
+        .unwrap_or_default();
+        value["metadata"]["labels"]["rev"] = json!("2");
+        // All that is there is of no revision.
+        let fits = fitting(&PodTopologySpread, &pod(value), &zones(&[("a1", "1")]));
+        assert_eq!(fits, ["a1", "a2", "b1"]);
+    }
+
+    #[test]
+    fn soft_constraints_ignore_nodes_without_their_key() {
+        let pod = incoming("ScheduleAnyway", json!({}));
+        // Zone a has two, b none, and x is in no zone. Two domains: each pod costs ln 4 = 1.386, so 3 (rounded) and 0.
+        let all = scores(&PodTopologySpread, &pod, &zones(&[("a1", "1"), ("a2", "2")]));
+        assert_eq!(all, [0, 0, 100, 0]);
     }
 }

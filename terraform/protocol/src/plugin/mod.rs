@@ -96,6 +96,8 @@ impl Handshake {
 /// It was not started by Terraform, or cannot serve.
 pub async fn serve(provider: Arc<dyn Provider>) -> Result<(), ServeError> {
     let handshake = Handshake::read(|name| std::env::var(name).ok())?;
+    // Before it can be known that we run: later, the parent may be another already.
+    let host_process = host_process();
     // An interrupt from the keyboard goes to all processes: the host decides what becomes of it.
     let _interrupts = signal(SignalKind::interrupt()).map_err(|e| ServeError::Io("listening for signals", e))?;
     let directory = tempfile::Builder::new()
@@ -143,7 +145,7 @@ pub async fn serve(provider: Arc<dyn Provider>) -> Result<(), ServeError> {
     let last_calls = async {
         tokio::select! {
             () = end.cancelled() => {}
-            result = host_is_gone() => match result {
+            result = gone(host_process) => match result {
                 Ok(()) => end.cancel(),
                 Err(error) => {
                     tracing::warn!(%error, "the host's end will not be noticed");
@@ -168,13 +170,18 @@ fn announce(line: &str) -> Result<(), ServeError> {
     written.map_err(|error| ServeError::Io("writing the handshake", error))
 }
 
-/// Returns when the process that started this one has ended: one that is killed asks for nothing.
-async fn host_is_gone() -> Result<(), std::io::Error> {
-    let Some(parent) = rustix::process::getppid() else {
-        return Ok(());
-    };
-    let handle = rustix::process::pidfd_open(parent, rustix::process::PidfdFlags::NONBLOCK)?;
-    register(handle)?.readable().await.map(drop)
+/// A handle of the process that started this one.
+fn host_process() -> std::io::Result<rustix::fd::OwnedFd> {
+    let parent = rustix::process::getppid().ok_or(std::io::ErrorKind::NotFound)?;
+    Ok(rustix::process::pidfd_open(
+        parent,
+        rustix::process::PidfdFlags::NONBLOCK,
+    )?)
+}
+
+/// Returns when a process has ended: a host that is killed asks for nothing.
+async fn gone(process: std::io::Result<rustix::fd::OwnedFd>) -> std::io::Result<()> {
+    register(process?)?.readable().await.map(drop)
 }
 
 #[expect(unsafe_code, reason = "registering a file descriptor with the reactor")]

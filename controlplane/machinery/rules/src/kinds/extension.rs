@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::check::{Path, Report as _, SPEC, Seen};
 use crate::resource::{Column, Strategy};
 use crate::show::{self, AGE, Col, NAME};
-use crate::tree::{Tree as _, at_mut, each, ensure, fill, fill_zero, put, sub_mut};
+use crate::tree::{Tree as _, at_mut, each, ensure, fill, fill_zero, sub_mut};
 
 const WEBHOOK_SECONDS: i64 = 10;
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
@@ -416,44 +416,6 @@ impl Strategy for PriorityLevel {
     }
 }
 
-/// A kind that a user brings. Its names are completed as upstream does it.
-#[derive(Default)]
-pub(super) struct CustomResourceDefinition;
-
-impl Strategy for CustomResourceDefinition {
-    fn default(&self, object: &mut Value) {
-        let Some(spec) = sub_mut(object, "spec") else { return };
-        let kind = spec.at("names.kind").as_text().to_owned();
-        if let Some(names) = sub_mut(spec, "names")
-            && !kind.is_empty()
-        {
-            fill_zero(names, "singular", kind.to_lowercase());
-            fill_zero(names, "listKind", format!("{kind}List"));
-        }
-        if let Some(conversion) = ensure(spec, "conversion") {
-            fill_zero(conversion, "strategy", "None");
-            if let Some(service) = at_mut(conversion, "webhook.clientConfig.service") {
-                fill(service, "port", 443);
-            }
-        }
-    }
-
-    fn prepare_for_create(&self, object: &mut Value) {
-        let versions = object.at("spec.versions").as_list().iter();
-        let stored: Vec<&str> = versions.filter(|v| v.on("storage")).map(|v| v.text("name")).collect();
-        let status = json!({"storedVersions": stored});
-        put(object, "status", status);
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        show::columns(&[NAME, show::CREATED_AT])
-    }
-
-    fn cells(&self, object: &Value, _: Timestamp) -> Vec<Value> {
-        vec![show::name(object), show::created_at(object)]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -507,16 +469,5 @@ mod tests {
         PriorityLevel.default(&mut level);
         let cells = PriorityLevel.cells(&level, Timestamp::UNIX_EPOCH);
         assert_eq!(cells[1..6], ["Limited", "30", "64", "8", "50"].map(Value::from));
-    }
-
-    #[test]
-    fn definitions_get_the_names_that_follow_from_the_kind() {
-        let mut object = json!({"spec": {"names": {"kind": "CronTab", "plural": "crontabs"}, "versions": [
-            {"name": "v1", "storage": true}, {"name": "v2"}]}});
-        CustomResourceDefinition.default(&mut object);
-        CustomResourceDefinition.prepare_for_create(&mut object);
-        assert_eq!(object["spec"]["names"]["listKind"], "CronTabList");
-        assert_eq!(object["spec"]["conversion"], json!({"strategy": "None"}));
-        assert_eq!(object["status"]["storedVersions"], json!(["v1"]));
     }
 }

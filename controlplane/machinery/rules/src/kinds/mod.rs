@@ -7,6 +7,7 @@ mod certificates;
 mod classes;
 mod coordination;
 pub(crate) mod core;
+mod definition;
 mod extension;
 mod networking;
 mod plain;

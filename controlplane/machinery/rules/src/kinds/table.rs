@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::definition::CustomResourceDefinition;
 use super::plain::Review;
 use super::{
     apps, autoscaling, batch, certificates, classes, coordination, core, extension, networking, policy, rbac, storage,
@@ -197,5 +198,5 @@ pub(super) const ROWS: &[Row] = &[
     ADMISSION.cluster("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", of::<extension::ValidatingWebhooks>).categories(EXTENSIONS),
     FLOW_CONTROL.cluster("FlowSchema", "flowschemas", of::<extension::FlowSchema>).with(STATUS),
     FLOW_CONTROL.cluster("PriorityLevelConfiguration", "prioritylevelconfigurations", of::<extension::PriorityLevel>).with(STATUS),
-    APIEXTENSIONS.cluster("CustomResourceDefinition", "customresourcedefinitions", of::<extension::CustomResourceDefinition>).short(&["crd", "crds"]).categories(EXTENSIONS).with(STATUS),
+    APIEXTENSIONS.cluster("CustomResourceDefinition", "customresourcedefinitions", of::<CustomResourceDefinition>).short(&["crd", "crds"]).categories(EXTENSIONS).with(STATUS),
 ];

@@ -101,7 +101,7 @@ pub(crate) fn created_at(object: &Value) -> Value {
 }
 
 /// Time since a time; unknown when there is none.
-pub(crate) fn since(time: &Value, now: Timestamp) -> String {
+pub fn since(time: &Value, now: Timestamp) -> String {
     match parse_time(time.as_text()) {
         Ok(time) => human_duration(now.duration_since(time).as_secs()),
         Err(_) => UNKNOWN.to_owned(),
