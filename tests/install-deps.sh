@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing needs from Debian's packages; does nothing when all of it is there.
 set -euo pipefail
-need=(containerd runc containernetworking-plugins busybox-static nftables iptables iproute2 conntrack curl protobuf-compiler)
+need=(containerd runc containernetworking-plugins busybox-static nftables iptables iproute2 conntrack curl protobuf-compiler libprotobuf-dev etcd-server)
 python3 -m pip --version >/dev/null 2>&1 || need+=(python3 python3-pip)
 missing=()
 for p in "${need[@]}"; do dpkg -s "$p" >/dev/null 2>&1 || missing+=("$p"); done

@@ -9,6 +9,7 @@ use minato_admission::AdmissionPlugin;
 use minato_provider_interface::CloudProvider;
 use minato_rules::ResourceInfo;
 use minato_schema::SchemaRef;
+use minato_storage::EtcdOptions;
 
 /// How a control plane is set up. [`Config::new`] has the defaults; change what differs.
 #[derive(Clone)]
@@ -26,8 +27,20 @@ pub struct Config {
     pub server_names: Vec<String>,
     /// Further addresses of the serving certificate.
     pub server_addresses: Vec<IpAddr>,
+    /// Where its objects are kept.
+    pub storage: Storage,
     /// What the cluster is for.
     pub role: Role,
+}
+
+/// Where a cluster's objects are kept.
+#[derive(Debug, Clone, Default)]
+pub enum Storage {
+    /// A file in the control plane's directory.
+    #[default]
+    Embedded,
+    /// An etcd, which other clusters and other API servers of this cluster may use too.
+    Etcd(EtcdOptions),
 }
 
 /// What a cluster is for, which decides the components that run.
@@ -89,6 +102,7 @@ impl Config {
             advertise: None,
             server_names: Vec::new(),
             server_addresses: Vec::new(),
+            storage: Storage::default(),
             role: Role::Workloads(Workloads::default()),
         }
     }

@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use minato_apiserver::{ApiServer, ApiServerConfig, ServeHandle, ServerTls, ServiceConfig};
 use minato_pki::{ClusterPki, Issued, PkiError, Serving, kubeconfig};
-use minato_storage::{EmbeddedOptions, EmbeddedStore, StoreError};
+use minato_storage::{EmbeddedOptions, EmbeddedStore, EtcdStore, Store, StoreError};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
 use components::Components;
-pub use config::{Config, Management, Role, Workloads};
+pub use config::{Config, Management, Role, Storage, Workloads};
+pub use minato_storage::{EtcdOptions, EtcdTls};
 
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +74,13 @@ impl ControlPlane {
             .map_err(io("reading the listener's address".to_owned()))?;
         let names = server_names(&config, address.ip());
         let tls = server_tls(&pki, &names)?;
-        let store = EmbeddedStore::open(&directory.join("store.redb"), EmbeddedOptions::default())?;
+        let store: Arc<dyn Store> = match &config.storage {
+            Storage::Embedded => {
+                let file = directory.join("store.redb");
+                Arc::new(EmbeddedStore::open(&file, EmbeddedOptions::default())?)
+            }
+            Storage::Etcd(options) => Arc::new(EtcdStore::connect(options.clone()).await?),
+        };
         let advertise = config.advertise.unwrap_or(address);
         let server_config = ApiServerConfig {
             name: config.name.clone(),
@@ -87,7 +94,7 @@ impl ControlPlane {
         };
         let keys = access::service_account_keys(&pki)?;
         let nodes = config.workloads().map(|_| access::Nodes::new(&pki)).transpose()?;
-        let server = ApiServer::new(server_config, Arc::new(store), |reader| {
+        let server = ApiServer::new(server_config, store, |reader| {
             access::deps(reader, keys, nodes.as_ref(), &config.role)
         });
         let serving = server.serve(listener, Some(tls)).map_err(io("serving".to_owned()))?;

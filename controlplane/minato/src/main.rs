@@ -26,7 +26,7 @@ enum Command {
     /// Stop all of that and remove it.
     Down(quickstart::Options),
     /// Run one control plane in the foreground until SIGTERM or SIGINT.
-    ControlPlane(plane::Options),
+    ControlPlane(Box<plane::Options>),
     /// Run the management plane: an API for Cluster and NodePool objects, and what makes them true.
     Manager(manager::Options),
     /// Run the mock cloud of this machine.
@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<()> {
         match command {
             Command::Up(options) => quickstart::up(&options).await,
             Command::Down(options) => quickstart::down(&options).await,
-            Command::ControlPlane(options) => plane::run(options).await,
+            Command::ControlPlane(options) => plane::run(*options).await,
             Command::Manager(options) => manager::run(options).await,
             Command::MockCloud(options) => mock_cloud::run(options).await,
             Command::Supervise { directory } => supervise::run(&directory).await,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use minato_control_plane::{Config, ControlPlane, Role, Workloads};
+use minato_control_plane::{Config, ControlPlane, EtcdOptions, EtcdTls, Role, Storage, Workloads};
 use minato_provider_interface::{CloudProvider, ClusterId};
 use minato_provider_mock::MockProvider;
 use minato_provider_mock::remote::RemoteCloud;
@@ -58,12 +58,53 @@ pub(crate) struct Options {
     /// File with what proves this cluster to its cloud.
     #[arg(long)]
     cloud_credential_file: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: Etcd,
     /// User and group number to run as; started as root, it gives up everything else.
     #[arg(long)]
     user: Option<u32>,
     /// Read by [`become_user`], while that is still possible.
     #[arg(skip)]
     cloud_credential: std::sync::OnceLock<String>,
+}
+
+/// An etcd to keep the objects in, instead of a file in the directory.
+#[derive(Debug, Args)]
+struct Etcd {
+    /// Client URL of an etcd member; may be given several times.
+    #[arg(long = "etcd")]
+    endpoint: Vec<String>,
+    /// What every key begins with.
+    #[arg(long = "etcd-prefix", default_value = "/minato/local", requires = "endpoint")]
+    prefix: String,
+    /// File with the certificate authority of the members; with it, a certificate and key of ours are needed.
+    #[arg(long = "etcd-ca", requires_all = ["endpoint", "certificate", "key"])]
+    authority: Option<PathBuf>,
+    /// File with our certificate, whose common name is our user.
+    #[arg(long = "etcd-certificate", requires = "authority")]
+    certificate: Option<PathBuf>,
+    /// File with its key.
+    #[arg(long = "etcd-key", requires = "authority")]
+    key: Option<PathBuf>,
+}
+
+impl Etcd {
+    fn storage(&self) -> anyhow::Result<Storage> {
+        if self.endpoint.is_empty() {
+            return Ok(Storage::Embedded);
+        }
+        let read =
+            |path: &PathBuf| std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+        let mut options = EtcdOptions::new(self.endpoint.clone(), &self.prefix);
+        if let (Some(authority), Some(certificate), Some(key)) = (&self.authority, &self.certificate, &self.key) {
+            options.tls = Some(EtcdTls {
+                authority: read(authority)?,
+                certificate: read(certificate)?,
+                key: read(key)?,
+            });
+        }
+        Ok(Storage::Etcd(options))
+    }
 }
 
 /// Reads what only root may, then becomes the user that was asked for.
@@ -96,6 +137,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         listen: options.listen,
         advertise: options.advertise,
         server_addresses: options.address,
+        storage: options.etcd.storage()?,
         role: Role::Workloads(workloads),
         ..Config::new(&options.name, options.directory)
     };

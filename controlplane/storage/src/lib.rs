@@ -5,11 +5,14 @@
 
 pub mod cache;
 mod embedded;
+mod etcd;
+mod hub;
 pub mod key;
 pub mod object;
 mod store;
 
 pub use embedded::{EmbeddedOptions, EmbeddedStore};
+pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use store::{
     Commit, CommitError, Compare, Event, EventKind, Expect, KeyValue, LastChange, ListPage, ListRequest, Op, Read,
     Store, StoreError, Txn, WatchItem, WatchStream,

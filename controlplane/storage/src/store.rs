@@ -166,7 +166,7 @@ pub enum EventKind {
     Created,
     /// The key existed before.
     Updated,
-    /// The key is gone. `kv` holds the key, an empty value, and the delete's revision as `mod_revision`.
+    /// The key is gone. `kv` holds the key, an empty value, no creation, and the delete's revision as `mod_revision`.
     Deleted,
 }
 

@@ -1,5 +1,7 @@
-//! The embedded store: compare-and-swap, history, watches, expiry, and what survives kill -9.
+//! The embedded store: what survives a restart and kill -9.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,164 +9,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
+use common::{commit, put, under};
 use futures::StreamExt;
 use minato_meta::Revision;
-use minato_storage::{
-    CommitError, Compare, EmbeddedOptions, EmbeddedStore, EventKind, Expect, ListRequest, Op, Store, StoreError, Txn,
-    WatchItem,
-};
+use minato_storage::{EmbeddedOptions, EmbeddedStore, EventKind, Op, Store, StoreError, Txn, WatchItem};
 
 fn open(directory: &Path) -> EmbeddedStore {
     EmbeddedStore::open(&directory.join("store.redb"), EmbeddedOptions::default()).unwrap()
-}
-
-fn put(key: &str, value: &str, expect: Option<Expect>) -> Txn {
-    Txn {
-        compare: expect
-            .map(|expect| Compare {
-                key: key.into(),
-                expect,
-            })
-            .into_iter()
-            .collect(),
-        ops: vec![Op::Put {
-            key: key.into(),
-            value: Bytes::copy_from_slice(value.as_bytes()),
-            ttl: None,
-        }],
-    }
-}
-
-fn delete(key: &str) -> Txn {
-    Txn {
-        compare: vec![],
-        ops: vec![Op::Delete { key: key.into() }],
-    }
-}
-
-fn under(prefix: &str, revision: Option<Revision>) -> ListRequest {
-    ListRequest {
-        prefix: prefix.into(),
-        revision,
-        ..ListRequest::default()
-    }
-}
-
-#[tokio::test]
-async fn a_failed_compare_changes_nothing_and_shows_what_is_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(directory.path());
-    let first = store
-        .commit(put("/a", "1", Some(Expect::Absent)))
-        .await
-        .unwrap()
-        .revision;
-    let Err(CommitError::Conflict { current, revision }) = store.commit(put("/a", "2", Some(Expect::Absent))).await
-    else {
-        panic!("the key exists")
-    };
-    assert_eq!(revision, first);
-    assert_eq!(current[0].as_ref().unwrap().value, "1");
-    let second = store
-        .commit(put("/a", "2", Some(Expect::ModRevision(first))))
-        .await
-        .unwrap()
-        .revision;
-    assert_eq!(second, Revision(first.0 + 1));
-    let kv = store.get("/a").await.unwrap().kv.unwrap();
-    assert_eq!(
-        (kv.create_revision, kv.mod_revision, &kv.value[..]),
-        (first, second, &b"2"[..])
-    );
-}
-
-#[tokio::test]
-async fn the_past_can_be_listed_until_it_is_compacted() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(directory.path());
-    for key in ["/p/a", "/p/b", "/q/c"] {
-        store.commit(put(key, "1", None)).await.unwrap();
-    }
-    let then = store.revision().await.unwrap();
-    store.commit(delete("/p/a")).await.unwrap();
-    let now = store.commit(put("/p/b", "2", None)).await.unwrap().revision;
-    let keys = |page: minato_storage::ListPage| {
-        page.items
-            .into_iter()
-            .map(|kv| (kv.key, String::from_utf8(kv.value.to_vec()).unwrap()))
-            .collect::<Vec<_>>()
-    };
-    let text = |k: &str, v: &str| (k.to_owned(), v.to_owned());
-    let past = store.list(under("/p/", Some(then))).await.unwrap();
-    assert_eq!(keys(past), [text("/p/a", "1"), text("/p/b", "1")]);
-    assert_eq!(keys(store.list(under("/p/", None)).await.unwrap()), [text("/p/b", "2")]);
-    let mut page = under("/", Some(then));
-    (page.limit, page.start_after) = (1, Some("/p/a".into()));
-    let page = store.list(page).await.unwrap();
-    assert!(page.more && page.remaining == 1 && page.items[0].key == "/p/b");
-    store.compact(now).await.unwrap();
-    let error = store.list(under("/p/", Some(then))).await.unwrap_err();
-    assert!(
-        matches!(error, StoreError::Compacted { compacted } if compacted == now),
-        "{error}"
-    );
-    assert!(matches!(
-        store.watch("/p/", then).await.err(),
-        Some(StoreError::Compacted { .. })
-    ));
-    let future = store.list(under("/p/", Some(Revision(now.0 + 1)))).await.unwrap_err();
-    assert!(matches!(future, StoreError::Future { .. }), "{future}");
-    assert_eq!(
-        keys(store.list(under("/p/", Some(now))).await.unwrap()),
-        [text("/p/b", "2")]
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn watchers_see_every_event_of_concurrent_writers_once_and_in_order() {
-    const WRITERS: usize = 8;
-    const WRITES: usize = 50;
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(directory.path());
-    let start = store.revision().await.unwrap();
-    let early = store.watch("/w/", start).await.unwrap();
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|w| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                for n in 0..WRITES {
-                    store
-                        .commit(put(&format!("/w/{w}/{}", n % 5), &n.to_string(), None))
-                        .await
-                        .unwrap();
-                    store.commit(put("/other", "x", None)).await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for writer in writers {
-        writer.await.unwrap();
-    }
-    let late = store.watch("/w/", start).await.unwrap();
-    let mut histories = Vec::new();
-    for mut watch in [early, late] {
-        let mut seen = Vec::new();
-        while seen.len() < WRITERS * WRITES {
-            if let WatchItem::Events(events) = watch.next().await.unwrap().unwrap() {
-                seen.extend(
-                    events
-                        .into_iter()
-                        .map(|e| (e.kv.mod_revision, e.kv.key, e.kv.value, e.previous)),
-                );
-            }
-        }
-        assert!(
-            seen.windows(2).all(|pair| pair[0].0 < pair[1].0),
-            "one key a revision, in order"
-        );
-        histories.push(seen);
-    }
-    assert_eq!(histories[0], histories[1]);
 }
 
 #[tokio::test]
@@ -193,6 +44,23 @@ async fn a_key_with_a_time_to_live_ends_with_an_event_also_after_a_restart() {
     assert_eq!(events[0].kind, EventKind::Deleted);
     assert_eq!(events[0].previous.as_ref().unwrap().value, "x");
     assert_eq!(store.get("/e").await.unwrap().kv, None);
+}
+
+#[tokio::test]
+async fn compaction_forgets_more_than_one_slice() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    let many = |value: &str| (0..3000).map(|n| put(&format!("/r/{n}"), value)).collect::<Vec<_>>();
+    let first = commit(&store, many("1")).await;
+    commit(&store, many("2")).await;
+    commit(&store, many("3")).await;
+    let hot = (0..10).map(|n| commit(&store, vec![put("/r/hot", &n.to_string())]));
+    let hot = futures::future::join_all(hot).await;
+    let newest = *hot.iter().max().unwrap();
+    store.compact(newest).await.unwrap();
+    let error = store.list(under("/r/", Some(first))).await.unwrap_err();
+    assert!(matches!(error, StoreError::Compacted { compacted } if compacted == newest));
+    assert_eq!(store.list(under("/r/", Some(newest))).await.unwrap().items.len(), 3001);
 }
 
 /// The file is released by the writer thread some time after the last handle is dropped.

@@ -7,7 +7,6 @@
 mod compaction;
 mod expiry;
 mod fault;
-mod hub;
 mod tables;
 mod watch;
 mod writer;
@@ -20,9 +19,9 @@ use async_trait::async_trait;
 use minato_meta::Revision;
 use redb::{Database, ReadableDatabase};
 
+use crate::hub::Hub;
 use crate::store::{Commit, CommitError, LastChange, ListPage, ListRequest, Read, Store, StoreError, Txn, WatchStream};
 use fault::failed;
-use hub::Hub;
 use tables::Snapshot;
 use writer::{Command, Writer};
 

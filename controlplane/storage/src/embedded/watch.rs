@@ -9,8 +9,8 @@ use redb::ReadableDatabase;
 
 use super::Shared;
 use super::fault::failed;
-use super::hub::Subscription;
 use super::tables::Snapshot;
+use crate::hub::Subscription;
 use crate::store::{Event, StoreError, WatchItem, WatchStream};
 
 struct Watch {

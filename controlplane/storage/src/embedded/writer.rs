@@ -169,7 +169,7 @@ impl Thread {
         let mut pending = Vec::with_capacity(commands.len());
         let result = self.apply(shared, commands, expire, &mut pending);
         match &result {
-            Ok(batch) if batch.changed => shared.hub.publish(batch),
+            Ok(batch) if batch.changed => shared.hub.publish(&batch.events, batch.revision),
             Ok(_) => {}
             Err(error) => {
                 tracing::error!(%error, "a commit failed");

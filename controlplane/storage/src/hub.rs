@@ -1,4 +1,5 @@
-//! From the writer to the watches: who is interested in what, and how far everybody has been told.
+//! From one source of changes (the embedded writer, the watch of an etcd) to the watches: who is interested in what, and
+//! how far everybody has been told.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use minato_meta::Revision;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use super::writer::Batch;
 use crate::store::{Event, LastChange, WatchItem};
 
 /// Items that may wait for one watch; a watch that is further behind reads the history.
@@ -22,28 +22,28 @@ struct Slot {
 }
 
 /// The watch's end of a slot.
-pub(super) struct Subscription {
-    pub(super) queue: mpsc::Receiver<WatchItem>,
+pub(crate) struct Subscription {
+    pub(crate) queue: mpsc::Receiver<WatchItem>,
     missed: Arc<AtomicBool>,
 }
 
 impl Subscription {
     /// Whether something did not fit into the queue since the last call. What did fit may be stale or may come again.
-    pub(super) fn has_missed(&self) -> bool {
+    pub(crate) fn has_missed(&self) -> bool {
         self.missed.swap(false, Ordering::AcqRel)
     }
 }
 
 struct State {
     slots: Vec<Slot>,
-    /// Last change of each area that changed since the file was opened.
+    /// Last change of each area that changed since the store was opened.
     changed: HashMap<Box<str>, Revision>,
     /// Bound for the areas that did not.
     opened: Revision,
 }
 
 /// See the module documentation.
-pub(super) struct Hub {
+pub(crate) struct Hub {
     state: Mutex<State>,
     /// Everything up to here is committed, and with the watches that want it.
     published: watch::Sender<Revision>,
@@ -57,7 +57,7 @@ fn area(key: &str) -> Option<&str> {
 }
 
 impl Hub {
-    pub(super) fn new(revision: Revision) -> Self {
+    pub(crate) fn new(revision: Revision) -> Self {
         Self {
             state: Mutex::new(State {
                 slots: Vec::new(),
@@ -69,7 +69,7 @@ impl Hub {
     }
 
     /// Everything published from here on that the prefix is concerned by.
-    pub(super) fn subscribe(&self, prefix: &str) -> Subscription {
+    pub(crate) fn subscribe(&self, prefix: &str) -> Subscription {
         let (send, receive) = mpsc::channel(QUEUE);
         let missed = Arc::new(AtomicBool::new(false));
         self.state.lock().slots.push(Slot {
@@ -80,11 +80,11 @@ impl Hub {
         Subscription { queue: receive, missed }
     }
 
-    /// Hands out what was committed. Called by the writer alone, before it acknowledges.
-    pub(super) fn publish(&self, batch: &Batch) {
+    /// Hands out what was committed, all of it up to `revision`. Called by the source alone.
+    pub(crate) fn publish(&self, events: &[Event], revision: Revision) {
         let mut state = self.state.lock();
         let State { slots, changed, .. } = &mut *state;
-        for event in &batch.events {
+        for event in events {
             match area(&event.kv.key) {
                 Some(area) => match changed.get_mut(area) {
                     Some(revision) => *revision = event.kv.mod_revision,
@@ -95,8 +95,7 @@ impl Hub {
         }
         slots.retain(|slot| !slot.queue.is_closed());
         for slot in slots {
-            let concerned: Vec<Event> = batch
-                .events
+            let concerned: Vec<Event> = events
                 .iter()
                 .filter(|event| event.kv.key.starts_with(&slot.prefix))
                 .cloned()
@@ -105,11 +104,25 @@ impl Hub {
                 slot.offer(WatchItem::Events(concerned));
             }
         }
-        self.published.send_replace(batch.revision);
+        self.published.send_replace(revision);
+    }
+
+    /// How far everybody has been told.
+    pub(crate) fn published(&self) -> Revision {
+        *self.published.borrow()
+    }
+
+    /// Begins anew at a revision, after changes were missed that cannot be had any more: every watch ends.
+    pub(crate) fn restart(&self, revision: Revision) {
+        let mut state = self.state.lock();
+        state.slots.clear();
+        state.changed.clear();
+        state.opened = revision;
+        self.published.send_replace(revision);
     }
 
     /// Marks the present revision in every watch.
-    pub(super) fn mark_progress(&self) {
+    pub(crate) fn mark_progress(&self) {
         let state = self.state.lock();
         let revision = *self.published.borrow();
         for slot in &state.slots {
@@ -118,7 +131,7 @@ impl Hub {
     }
 
     /// Waits until what is committed is also published: a moment, unless it is already.
-    pub(super) async fn reach(&self, revision: Revision) {
+    pub(crate) async fn reach(&self, revision: Revision) {
         if *self.published.borrow() >= revision {
             return;
         }
@@ -127,11 +140,11 @@ impl Hub {
     }
 
     /// When a prefix last changed.
-    pub(super) fn last_change(&self, prefix: &str) -> LastChange {
+    pub(crate) fn last_change(&self, prefix: &str) -> LastChange {
         let state = self.state.lock();
         let revision = *self.published.borrow();
         let (changed, exact) = match area(prefix) {
-            // What was before the file was opened is in whatever was read from it since.
+            // What was before the store was opened is in whatever was read from it since.
             Some(area) => (state.changed.get(area).copied().unwrap_or(state.opened), true),
             // Several areas: the whole store is their bound.
             None => (revision, false),
