@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{kubectl, start, until_ok};
+use minato_control_plane::{Config, ControlPlane, Role, Workloads};
+use minato_scheduler::{Configuration, SchedulerConfig};
 use serde_json::{Value, json};
 
 fn node(name: &str, zone: &str, cpu: &str) -> Value {
@@ -214,5 +216,81 @@ async fn a_namespace_is_chosen_by_its_labels_as_they_are_now() {
     let of_db = until_ok(&admin, &["get", "pod", "db", node[0], node[1]]).await;
     let of_near = until_ok(&admin, &["get", "pod", "near", "-n", "other", node[0], node[1]]).await;
     assert_eq!(of_db, of_near);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_choose_a_profile_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let configuration = json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "profiles": [{}, {
+            "schedulerName": "packed",
+            "plugins": {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]}},
+            "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}],
+        }],
+    });
+    let mut config = Config::new("c1", directory.path().join("c1"));
+    config.role = Role::Workloads(Workloads {
+        scheduler: SchedulerConfig {
+            configuration: Configuration::parse(&configuration).unwrap(),
+            ..SchedulerConfig::default()
+        },
+        ..Workloads::default()
+    });
+    let plane = ControlPlane::start(config).await.unwrap();
+    let admin = plane.kubeconfig().to_owned();
+    let named = |name: &str, scheduler: &str| {
+        let mut value = pod(name, None, "1");
+        value["spec"]["schedulerName"] = json!(scheduler);
+        value
+    };
+    let mut first = pod("first", None, "1");
+    first["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n1"});
+    create(
+        &admin,
+        &[
+            node("n1", "a", "4"),
+            node("n2", "b", "4"),
+            named("nobody", "mine"),
+            first,
+        ],
+    )
+    .await;
+    // One after the other: the fuller node for one, the emptier for the other.
+    let mut nodes = Vec::new();
+    for object in [
+        None,
+        Some(named("packed", "packed")),
+        Some(named("even", "default-scheduler")),
+    ] {
+        let name = object
+            .as_ref()
+            .map_or("first", |object| object["metadata"]["name"].as_str().unwrap());
+        if let Some(object) = &object {
+            create(&admin, std::slice::from_ref(object)).await;
+        }
+        let name = format!("pod/{name}");
+        until_ok(
+            &admin,
+            &["wait", "--for=condition=PodScheduled", &name, "--timeout=20s"],
+        )
+        .await;
+        nodes.push(until_ok(&admin, &["get", &name, "-o", "jsonpath={.spec.nodeName}"]).await);
+    }
+    assert_eq!(nodes, ["n1", "n1", "n2"]);
+    // Another scheduler's pod is not touched.
+    let other = until_ok(
+        &admin,
+        &[
+            "get",
+            "pod",
+            "nobody",
+            "-o",
+            "jsonpath={.spec.nodeName}{.status.conditions}",
+        ],
+    )
+    .await;
+    assert_eq!(other, "");
     plane.stop().await;
 }

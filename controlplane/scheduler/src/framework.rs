@@ -5,8 +5,11 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cache::{Cache, NodeInfo};
+use crate::config::{PREEMPTION, Point, ProfileSpec};
+use crate::plugins;
 use crate::pod::PodInfo;
 
 /// Best score of a node. Source: the framework's `MaxNodeScore`.
@@ -41,8 +44,8 @@ impl Rejection {
 /// What a plug-in remembers: anything that can be copied, so that what-if questions have a state of their own.
 trait Remembered: Any + Send + Sync {
     fn copy(&self) -> Box<dyn Remembered>;
-    fn any(&self) -> &dyn Any;
-    fn any_mut(&mut self) -> &mut dyn Any;
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
 impl<T: Any + Send + Sync + Clone> Remembered for T {
@@ -50,11 +53,11 @@ impl<T: Any + Send + Sync + Clone> Remembered for T {
         Box::new(self.clone())
     }
 
-    fn any(&self) -> &dyn Any {
+    fn as_any(&self) -> &dyn Any {
         self
     }
 
-    fn any_mut(&mut self) -> &mut dyn Any {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
 }
@@ -78,11 +81,11 @@ impl CycleState {
     }
 
     pub(crate) fn get<T: Any>(&self, plugin: &'static str) -> Option<&T> {
-        self.data.get(plugin)?.as_ref().any().downcast_ref()
+        self.data.get(plugin)?.as_ref().as_any().downcast_ref()
     }
 
     pub(crate) fn get_mut<T: Any>(&mut self, plugin: &'static str) -> Option<&mut T> {
-        self.data.get_mut(plugin)?.as_mut().any_mut().downcast_mut()
+        self.data.get_mut(plugin)?.as_mut().as_any_mut().downcast_mut()
     }
 }
 
@@ -141,9 +144,38 @@ pub(crate) trait Plugin: Send + Sync + 'static {
     }
 }
 
-/// The plug-ins of one scheduler name, in order, with the weights of their scores.
+/// The plug-ins of one scheduler name, in order at each point, with the weights of their scores.
 pub(crate) struct Profile {
-    plugins: Vec<(Arc<dyn Plugin>, i64)>,
+    pub(crate) name: String,
+    /// Share of nodes to score, in percent; 0 to choose by their number.
+    percentage: usize,
+    /// The share of nodes, in percent, and the number that preemption looks at at least; `None` without preemption.
+    pub(crate) preemption: Option<(usize, usize)>,
+    all: Vec<Arc<dyn Plugin>>,
+    pre_enqueue: Vec<Arc<dyn Plugin>>,
+    pre_filter: Vec<Arc<dyn Plugin>>,
+    filter: Vec<Arc<dyn Plugin>>,
+    pre_score: Vec<Arc<dyn Plugin>>,
+    score: Vec<(Arc<dyn Plugin>, i64)>,
+    /// Where the next search begins, so that all nodes have their turn when not all are looked at.
+    start: AtomicUsize,
+}
+
+/// Fewer nodes are all looked at. Source: upstream's `minFeasibleNodesToFind`.
+const LEAST_FEASIBLE: usize = 100;
+
+/// How many nodes that can run a pod are enough. Without a percentage, half of a small cluster and 1% less for each 125
+/// nodes, down to 5%.
+fn enough(percentage: usize, nodes: usize) -> usize {
+    if nodes < LEAST_FEASIBLE {
+        return nodes;
+    }
+    let percentage = if percentage == 0 {
+        50_usize.saturating_sub(nodes / 125).max(5)
+    } else {
+        percentage.min(100)
+    };
+    (nodes * percentage / 100).max(LEAST_FEASIBLE)
 }
 
 /// Why no node was found.
@@ -187,24 +219,43 @@ impl Unschedulable {
 }
 
 impl Profile {
-    pub(crate) fn new(plugins: Vec<(Arc<dyn Plugin>, i64)>) -> Self {
-        Self { plugins }
-    }
-
-    fn each(&self) -> impl Iterator<Item = &dyn Plugin> {
-        self.plugins.iter().map(|(plugin, _)| plugin.as_ref())
+    pub(crate) fn new(spec: &ProfileSpec) -> Self {
+        let mut made: BTreeMap<&'static str, Arc<dyn Plugin>> = BTreeMap::new();
+        for (name, _) in spec.plugins.values().flatten() {
+            if let Some(plugin) = plugins::make(name, &spec.arguments) {
+                made.entry(*name).or_insert(plugin);
+            }
+        }
+        let list = |point: Point| spec.plugins.get(&point).into_iter().flatten();
+        let at = |point: Point| list(point).filter_map(|(name, _)| made.get(name).cloned()).collect();
+        Self {
+            name: spec.name.clone(),
+            percentage: spec.percentage,
+            preemption: list(Point::PostFilter)
+                .any(|(name, _)| *name == PREEMPTION)
+                .then_some(spec.arguments.preemption),
+            pre_enqueue: at(Point::PreEnqueue),
+            pre_filter: at(Point::PreFilter),
+            filter: at(Point::Filter),
+            pre_score: at(Point::PreScore),
+            score: list(Point::Score)
+                .filter_map(|(name, weight)| Some((made.get(name)?.clone(), *weight)))
+                .collect(),
+            all: made.into_values().collect(),
+            start: AtomicUsize::new(0),
+        }
     }
 
     /// The first plug-in that keeps the pod out of the queue.
     pub(crate) fn pre_enqueue(&self, pod: &PodInfo) -> Result<(), &'static str> {
-        match self.each().find(|plugin| plugin.pre_enqueue(pod).is_err()) {
+        match self.pre_enqueue.iter().find(|plugin| plugin.pre_enqueue(pod).is_err()) {
             Some(plugin) => Err(plugin.name()),
             None => Ok(()),
         }
     }
 
     pub(crate) fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, cache: &Cache) -> Result<(), Unschedulable> {
-        for plugin in self.each() {
+        for plugin in &self.pre_filter {
             if let Err(rejection) = plugin.pre_filter(state, pod, cache) {
                 let mut why = Unschedulable {
                     nodes: cache.nodes().count(),
@@ -225,7 +276,7 @@ impl Profile {
         pod: &PodInfo,
         node: &NodeInfo,
     ) -> Result<(), (&'static str, Rejection)> {
-        for plugin in self.each() {
+        for plugin in &self.filter {
             plugin
                 .filter(state, pod, node)
                 .map_err(|rejection| (plugin.name(), rejection))?;
@@ -235,7 +286,7 @@ impl Profile {
 
     /// What if `other` came to the node (`by` is 1) or left it (-1)?
     pub(crate) fn shift(&self, state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
-        for plugin in self.each() {
+        for plugin in &self.pre_filter {
             plugin.shift(state, pod, other, node, by);
         }
     }
@@ -273,10 +324,16 @@ impl Profile {
     ) -> Result<Vec<&'c NodeInfo>, Unschedulable> {
         let mut why = Unschedulable::default();
         let mut left = Vec::new();
-        for node in cache.nodes() {
+        let nodes: Vec<&NodeInfo> = cache.nodes().collect();
+        let enough = enough(self.percentage, nodes.len());
+        let start = self.start.load(Ordering::Relaxed) % nodes.len().max(1);
+        for node in nodes[start..].iter().chain(&nodes[..start]) {
+            if left.len() >= enough {
+                break;
+            }
             why.nodes += 1;
             match self.filter_nominated(state, pod, node, cache) {
-                Ok(()) => left.push(node),
+                Ok(()) => left.push(*node),
                 Err((plugin, rejection)) => {
                     why.count(plugin, &rejection, 1);
                     if rejection.resolvable {
@@ -285,14 +342,17 @@ impl Profile {
                 }
             }
         }
+        self.start.store(start + why.nodes, Ordering::Relaxed);
         if left.is_empty() { Err(why) } else { Ok(left) }
     }
 
     /// The sum of the weighted scores of each node, in their order.
     pub(crate) fn scores(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[&NodeInfo], cache: &Cache) -> Vec<i64> {
         let mut totals = vec![0; nodes.len()];
-        for (plugin, weight) in &self.plugins {
+        for plugin in &self.pre_score {
             plugin.pre_score(state, pod, nodes, cache);
+        }
+        for (plugin, weight) in &self.score {
             let scores: Option<Vec<i64>> = nodes.iter().map(|node| plugin.score(state, pod, node)).collect();
             let Some(mut scores) = scores else { continue };
             plugin.normalize(&mut scores);
@@ -307,7 +367,8 @@ impl Profile {
     pub(crate) fn wakes(&self, event: Event, pod: &PodInfo, rejected_by: &BTreeSet<&'static str>) -> bool {
         rejected_by.is_empty()
             || self
-                .each()
+                .all
+                .iter()
                 .any(|plugin| rejected_by.contains(plugin.name()) && plugin.wakes(event, pod))
     }
 }
@@ -318,5 +379,21 @@ pub(crate) fn normalize(scores: &mut [i64], reverse: bool) {
     for score in scores {
         let scaled = if largest == 0 { 0 } else { *score * MAX_SCORE / largest };
         *score = if reverse { MAX_SCORE - scaled } else { scaled };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::enough;
+
+    #[test]
+    fn large_clusters_are_sampled() {
+        assert_eq!([0, 1, 99].map(|nodes| enough(0, nodes)), [0, 1, 99]);
+        // 50 - 1000/125 = 42%; 50 - 6000/125 = 2, raised to 5%.
+        assert_eq!([100, 1000, 6000].map(|nodes| enough(0, nodes)), [100, 420, 300]);
+        assert_eq!(
+            [(30, 1000), (5, 1000), (100, 150)].map(|(share, nodes)| enough(share, nodes)),
+            [300, 100, 150]
+        );
     }
 }

@@ -14,6 +14,7 @@
 
 mod bind;
 mod cache;
+mod config;
 mod cycle;
 mod framework;
 mod plugins;
@@ -23,4 +24,5 @@ mod queue;
 mod resources;
 mod scheduler;
 
+pub use config::{Configuration, ConfigurationError};
 pub use scheduler::{Scheduler, SchedulerConfig, SchedulerHandle};

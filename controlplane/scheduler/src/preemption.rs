@@ -14,9 +14,6 @@ use crate::pod::PodInfo;
 
 /// Reason of the condition `DisruptionTarget` of a pod that has to go.
 pub(crate) const REASON: &str = "PreemptionByScheduler";
-/// The share of nodes, in percent, and the number that are looked at at least: upstream's defaults.
-const LEAST_PERCENT: usize = 10;
-const LEAST_NODES: usize = 100;
 
 /// What came of it.
 pub(crate) enum Outcome {
@@ -96,7 +93,10 @@ pub(crate) fn evaluate(
         let text = "Preemption is not helpful for scheduling".to_owned();
         failed.reasons.insert(text, unhelpful);
     }
-    let plans = candidates(profile, pod, cache, state, why, budgets, &mut failed);
+    let Some(least) = profile.preemption else {
+        return Outcome::Wait(String::new());
+    };
+    let plans = candidates(profile, pod, cache, state, &why.candidates, budgets, least, &mut failed);
     match plans.into_iter().reduce(better) {
         Some(plan) => Outcome::Room(plan),
         None => Outcome::Hopeless(format!("preemption: {}", failed.message())),
@@ -126,12 +126,12 @@ fn candidates(
     pod: &PodInfo,
     cache: &Cache,
     state: &CycleState,
-    why: &Unschedulable,
+    names: &[String],
     budgets: &[Budget],
+    (percent, number): (usize, usize),
     failed: &mut Unschedulable,
 ) -> Vec<Plan> {
-    let names = &why.candidates;
-    let enough = (names.len() * LEAST_PERCENT / 100).max(LEAST_NODES).min(names.len());
+    let enough = (names.len() * percent / 100).max(number).min(names.len());
     let start = if names.is_empty() {
         0
     } else {

@@ -1,5 +1,6 @@
 //! The loop: pods in, decisions out.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use minato_api::k8s::core::v1::{Namespace, Node, Pod};
@@ -14,17 +15,18 @@ use tokio::sync::Semaphore;
 
 use crate::bind::Nomination;
 use crate::cache::{Cache, PodId};
+use crate::config::{Configuration, DEFAULT_NAME};
 use crate::framework::{CycleState, Event, Profile, Unschedulable};
 use crate::pod::{self, PodInfo};
 use crate::preemption::{self, Budget, Outcome};
 use crate::queue::{Queue, Waiting};
-use crate::{bind, cycle, plugins};
+use crate::{bind, cycle};
 
 /// Settings of a scheduler.
 #[derive(Debug, Clone)]
 pub struct SchedulerConfig {
-    /// The `spec.schedulerName` that it serves.
-    pub scheduler_name: String,
+    /// Which `spec.schedulerName`s it serves, and how.
+    pub configuration: Configuration,
     /// Requests that carry out decisions at a time.
     pub parallel_binds: usize,
 }
@@ -32,7 +34,7 @@ pub struct SchedulerConfig {
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
-            scheduler_name: "default-scheduler".to_owned(),
+            configuration: Configuration::default(),
             parallel_binds: 64,
         }
     }
@@ -43,7 +45,7 @@ pub struct Scheduler {
     config: SchedulerConfig,
     runtime: Runtime,
     recorder: Recorder,
-    profile: Profile,
+    profiles: HashMap<String, Profile>,
     cache: Mutex<Cache>,
     pods: Informer<Pod>,
     budgets: Informer<PodDisruptionBudget>,
@@ -91,13 +93,15 @@ impl Scheduler {
             .metrics
             .register("scheduler_schedule_attempts", help, attempts.clone());
         let (nodes, pods): (Informer<Node>, Informer<Pod>) = (runtime.informers.of(), runtime.informers.of());
+        let specs = config.configuration.profiles.iter();
+        let profiles = specs.map(|spec| (spec.name.clone(), Profile::new(spec))).collect();
         let this = Arc::new(Self {
             config,
             pods: pods.clone(),
             budgets: runtime.informers.of(),
             recorder: runtime.recorder("default-scheduler"),
             runtime: runtime.with_tasks(tasks.clone()),
-            profile: plugins::default_profile(),
+            profiles,
             cache: Mutex::default(),
             queue: Queue::default(),
             attempts,
@@ -252,33 +256,42 @@ impl Scheduler {
     /// A pod without a node: queues it if it is ours and has changed in a way that may matter.
     fn consider(&self, change: &Change<Pod>, id: &PodId) {
         let pod = change.object();
-        let ours = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.scheduler_name.as_deref())
-            .unwrap_or("default-scheduler");
-        if ours != self.config.scheduler_name || pod.metadata.deletion_timestamp.is_some() || pod::is_finished(pod) {
-            self.queue.remove(id);
-            return;
-        }
+        let profile = self
+            .profile_of(pod)
+            .filter(|_| pod.metadata.deletion_timestamp.is_none() && !pod::is_finished(pod));
+        let Some(profile) = profile else {
+            return self.queue.remove(id);
+        };
         let same = |old: &Pod| old.spec == pod.spec && old.metadata.labels == pod.metadata.labels;
         if change.old().is_some_and(|old| same(old)) || self.cache.lock().is_placed(&id.uid) {
             return;
         }
         let info = Arc::new(PodInfo::new(pod.clone()));
-        let gated = self.profile.pre_enqueue(&info).is_err();
+        let gated = profile.pre_enqueue(&info).is_err();
         self.queue.add(info, gated);
     }
 
+    /// The profile that the pod asks for, if it is one of these.
+    fn profile_of(&self, pod: &Pod) -> Option<&Profile> {
+        let name = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
+        self.profiles.get(name.unwrap_or(DEFAULT_NAME))
+    }
+
     fn tell(&self, event: Event) {
-        self.queue
-            .on_event(|waiting| self.profile.wakes(event, &waiting.pod, &waiting.rejected_by));
+        self.queue.on_event(|waiting| {
+            self.profile_of(&waiting.pod.pod)
+                .is_some_and(|profile| profile.wakes(event, &waiting.pod, &waiting.rejected_by))
+        });
     }
 
     async fn run(self: Arc<Self>) {
         let permits = Arc::new(Semaphore::new(self.config.parallel_binds));
         loop {
             let (waiting, events) = self.queue.next().await;
+            let Some(profile) = self.profile_of(&waiting.pod.pod) else {
+                self.queue.done(&waiting.pod);
+                continue;
+            };
             let outcome = {
                 let mut cache = self.cache.lock();
                 if cache.is_placed(&waiting.pod.uid) {
@@ -287,13 +300,13 @@ impl Scheduler {
                     continue;
                 }
                 let mut state = CycleState::default();
-                match cycle::decide(&self.profile, &waiting.pod, &cache, &mut state) {
+                match cycle::decide(profile, &waiting.pod, &cache, &mut state) {
                     Ok(node) => {
                         cache.assume(waiting.pod.clone(), &node);
                         Ok(node)
                     }
                     Err(mut why) => {
-                        let room = self.make_room(&mut cache, &waiting.pod, &state, &mut why);
+                        let room = self.make_room(profile, &mut cache, &waiting.pod, &state, &mut why);
                         Err((why, room))
                     }
                 }
@@ -325,7 +338,15 @@ impl Scheduler {
                     .event(waiting.pod.pod.as_ref(), EventKind::Normal, "Scheduled", text);
             }
             Err(error) => {
-                self.cache.lock().forget(&waiting.pod.uid);
+                // What its status says of a node that is kept for it holds again.
+                let seen = self.pods.get(&waiting.pod.key);
+                let kept = seen.and_then(|pod| pod.status.as_ref()?.nominated_node_name.clone());
+                let mut cache = self.cache.lock();
+                cache.forget(&waiting.pod.uid);
+                if let Some(node) = kept.filter(|node| !node.is_empty() && !cache.is_placed(&waiting.pod.uid)) {
+                    cache.nominate(waiting.pod.clone(), &node);
+                }
+                drop(cache);
                 self.tell(Event::PodGone);
                 if matches!(&error, kube::Error::Api(status) if status.code == 404) {
                     return self.queue.done(&waiting.pod);
@@ -354,17 +375,24 @@ impl Scheduler {
     }
 
     /// Looks whether less important pods could make room, and counts the pod as to come where they will.
-    fn make_room(&self, cache: &mut Cache, pod: &Arc<PodInfo>, state: &CycleState, why: &mut Unschedulable) -> Room {
+    fn make_room(
+        &self,
+        profile: &Profile,
+        cache: &mut Cache,
+        pod: &Arc<PodInfo>,
+        state: &CycleState,
+        why: &mut Unschedulable,
+    ) -> Room {
         let mut room = Room {
             nomination: Nomination::Keep,
             victims: Vec::new(),
             displaced: Vec::new(),
         };
-        if why.nodes == 0 {
+        if why.nodes == 0 || profile.preemption.is_none() {
             return room;
         }
         let budgets: Vec<Budget> = self.budgets.list().iter().map(|budget| Budget::new(budget)).collect();
-        match preemption::evaluate(&self.profile, pod, cache, state, why, &budgets) {
+        match preemption::evaluate(profile, pod, cache, state, why, &budgets) {
             Outcome::Wait(text) => why.preemption = text,
             Outcome::Hopeless(text) => {
                 why.preemption = text;
@@ -395,9 +423,12 @@ impl Scheduler {
                 tracing::warn!(pod = %other.key, %error, "taking back a nomination failed");
             }
         }
+        let scheduler = self
+            .profile_of(&pod.pod)
+            .map_or(DEFAULT_NAME, |profile| profile.name.as_str());
         let Nomination::To(node) = &room.nomination else { return };
         for victim in &room.victims {
-            if let Err(error) = bind::preempt(client, victim, &self.config.scheduler_name).await {
+            if let Err(error) = bind::preempt(client, victim, scheduler).await {
                 tracing::warn!(pod = %victim.key, for_pod = %pod.key, %error, "preempting failed");
                 self.cache.lock().withdraw(&pod.uid);
                 self.tell(Event::PodGone);

@@ -5,16 +5,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cache::{Cache, NodeInfo};
+use crate::config::Arguments;
 use crate::framework::{CycleState, MAX_SCORE, Plugin, Rejection};
 use crate::pod::{Namespaces, PodInfo, Term};
 
 const NAME: &str = "InterPodAffinity";
 const SCORE: &str = "InterPodAffinity/Score";
 
-/// Weight of a required term of a pod that is there, when others are scored: upstream's `hardPodAffinityWeight`.
-const HARD_WEIGHT: i64 = 1;
+pub(super) struct InterPodAffinity {
+    /// Weight of a required term of a pod that is there, when others are scored.
+    hard_weight: i64,
+    /// Whether what pods that are there prefer does not count for pods without preferences.
+    ignore_others: bool,
+}
 
-pub(super) struct InterPodAffinity;
+impl InterPodAffinity {
+    pub(super) fn new(arguments: &Arguments) -> Self {
+        Self {
+            hard_weight: arguments.hard_affinity_weight,
+            ignore_others: arguments.ignore_preferences_of_others,
+        }
+    }
+}
 
 /// Counts by label key and value.
 type Counts = HashMap<(String, String), i64>;
@@ -148,6 +160,10 @@ impl Plugin for InterPodAffinity {
         let mut scores = Counts::new();
         let namespaces = cache.namespaces();
         // Where nobody is choosy there is nothing to weigh: most clusters, most of the time.
+        let prefers = !pod.affinity.preferred.is_empty() || !pod.anti_affinity.preferred.is_empty();
+        if self.ignore_others && !prefers {
+            return state.put(SCORE, Scores(scores));
+        }
         for node in cache.nodes().filter(|node| pod.is_choosy() || node.choosy > 0) {
             for other in &node.pods {
                 for (terms, sign) in [(&pod.affinity.preferred, 1), (&pod.anti_affinity.preferred, -1)] {
@@ -162,7 +178,7 @@ impl Plugin for InterPodAffinity {
                 }
                 let hard = other.affinity.required.iter();
                 for term in hard.filter(|term| term.matches(pod, namespaces)) {
-                    add(&mut scores, &term.topology_key, node, HARD_WEIGHT);
+                    add(&mut scores, &term.topology_key, node, self.hard_weight);
                 }
             }
         }
@@ -199,6 +215,10 @@ mod tests {
     use super::super::testing::{cache, fitting, pod, scores};
     use super::*;
 
+    fn plugin() -> InterPodAffinity {
+        InterPodAffinity::new(&Arguments::default())
+    }
+
     fn labelled(name: &str, app: &str) -> Value {
         json!({"metadata": {"name": name, "uid": name, "namespace": "d", "labels": {"app": app}}, "spec": {"containers": []}})
     }
@@ -219,25 +239,22 @@ mod tests {
     fn near_and_away_by_zone() {
         let cache = zones(&[("a1", labelled("db", "db"))]);
         let near = pod(wanting("p", "web", "podAffinity", "db"));
-        assert_eq!(fitting(&InterPodAffinity, &near, &cache), ["a1", "a2"]);
+        assert_eq!(fitting(&plugin(), &near, &cache), ["a1", "a2"]);
         let away = pod(wanting("p", "web", "podAntiAffinity", "db"));
-        assert_eq!(fitting(&InterPodAffinity, &away, &cache), ["b1"]);
+        assert_eq!(fitting(&plugin(), &away, &cache), ["b1"]);
         let alone = pod(wanting("p", "web", "podAffinity", "cache"));
-        assert_eq!(fitting(&InterPodAffinity, &alone, &cache), Vec::<String>::new());
+        assert_eq!(fitting(&plugin(), &alone, &cache), Vec::<String>::new());
         // The first of a group that wants to be together may go anywhere.
         let group = pod(wanting("p", "web", "podAffinity", "web"));
-        assert_eq!(fitting(&InterPodAffinity, &group, &cache), ["a1", "a2", "b1"]);
+        assert_eq!(fitting(&plugin(), &group, &cache), ["a1", "a2", "b1"]);
     }
 
     #[test]
     fn who_is_there_may_not_want_company() {
         let cache = zones(&[("b1", wanting("loner", "x", "podAntiAffinity", "web"))]);
+        assert_eq!(fitting(&plugin(), &pod(labelled("p", "web")), &cache), ["a1", "a2"]);
         assert_eq!(
-            fitting(&InterPodAffinity, &pod(labelled("p", "web")), &cache),
-            ["a1", "a2"]
-        );
-        assert_eq!(
-            fitting(&InterPodAffinity, &pod(labelled("p", "db")), &cache),
+            fitting(&plugin(), &pod(labelled("p", "db")), &cache),
             ["a1", "a2", "b1"]
         );
     }
@@ -249,7 +266,7 @@ mod tests {
             {"weight": 10, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}},
         ]}});
         let cache = zones(&[("b1", labelled("db", "db"))]);
-        assert_eq!(scores(&InterPodAffinity, &pod(value), &cache), [0, 0, 100]);
+        assert_eq!(scores(&plugin(), &pod(value), &cache), [0, 0, 100]);
     }
 
     #[test]
@@ -267,32 +284,23 @@ mod tests {
         let team = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
         let nowhere: [&str; 0] = [];
         // Its own namespace alone; then all.
-        assert_eq!(
-            fitting(&InterPodAffinity, &with("podAffinity", json!({})), &cache),
-            nowhere
-        );
+        assert_eq!(fitting(&plugin(), &with("podAffinity", json!({})), &cache), nowhere);
         let all = with("podAffinity", json!({"namespaceSelector": {}}));
-        assert_eq!(fitting(&InterPodAffinity, &all, &cache), ["a1", "a2"]);
-        assert_eq!(
-            fitting(&InterPodAffinity, &with("podAffinity", team.clone()), &cache),
-            nowhere
-        );
+        assert_eq!(fitting(&plugin(), &all, &cache), ["a1", "a2"]);
+        assert_eq!(fitting(&plugin(), &with("podAffinity", team.clone()), &cache), nowhere);
         // Names add to what labels select.
         let named = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}, "namespaces": ["d"]});
-        assert_eq!(
-            fitting(&InterPodAffinity, &with("podAffinity", named), &cache),
-            ["a1", "a2"]
-        );
+        assert_eq!(fitting(&plugin(), &with("podAffinity", named), &cache), ["a1", "a2"]);
         cache.set_namespace("d", [("team".to_owned(), "x".to_owned())].into());
         assert_eq!(
-            fitting(&InterPodAffinity, &with("podAffinity", team.clone()), &cache),
+            fitting(&plugin(), &with("podAffinity", team.clone()), &cache),
             ["a1", "a2"]
         );
         assert_eq!(
-            fitting(&InterPodAffinity, &with("podAntiAffinity", team.clone()), &cache),
+            fitting(&plugin(), &with("podAntiAffinity", team.clone()), &cache),
             ["b1"]
         );
         cache.remove_namespace("d");
-        assert_eq!(fitting(&InterPodAffinity, &with("podAffinity", team), &cache), nowhere);
+        assert_eq!(fitting(&plugin(), &with("podAffinity", team), &cache), nowhere);
     }
 }
