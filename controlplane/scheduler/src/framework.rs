@@ -38,19 +38,51 @@ impl Rejection {
     }
 }
 
+/// What a plug-in remembers: anything that can be copied, so that what-if questions have a state of their own.
+trait Remembered: Any + Send + Sync {
+    fn copy(&self) -> Box<dyn Remembered>;
+    fn any(&self) -> &dyn Any;
+    fn any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<T: Any + Send + Sync + Clone> Remembered for T {
+    fn copy(&self) -> Box<dyn Remembered> {
+        Box::new(self.clone())
+    }
+
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    fn any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
 /// What plug-ins remember from one point to the next, for one pod.
 #[derive(Default)]
 pub(crate) struct CycleState {
-    data: HashMap<&'static str, Box<dyn Any + Send + Sync>>,
+    data: HashMap<&'static str, Box<dyn Remembered>>,
+}
+
+impl Clone for CycleState {
+    fn clone(&self) -> Self {
+        let data = self.data.iter().map(|(name, value)| (*name, value.as_ref().copy()));
+        Self { data: data.collect() }
+    }
 }
 
 impl CycleState {
-    pub(crate) fn put<T: Any + Send + Sync>(&mut self, plugin: &'static str, value: T) {
+    pub(crate) fn put<T: Any + Send + Sync + Clone>(&mut self, plugin: &'static str, value: T) {
         self.data.insert(plugin, Box::new(value));
     }
 
-    pub(crate) fn get<T: Any + Send + Sync>(&self, plugin: &'static str) -> Option<&T> {
-        self.data.get(plugin)?.downcast_ref()
+    pub(crate) fn get<T: Any>(&self, plugin: &'static str) -> Option<&T> {
+        self.data.get(plugin)?.as_ref().any().downcast_ref()
+    }
+
+    pub(crate) fn get_mut<T: Any>(&mut self, plugin: &'static str) -> Option<&mut T> {
+        self.data.get_mut(plugin)?.as_mut().any_mut().downcast_mut()
     }
 }
 
@@ -82,6 +114,10 @@ pub(crate) trait Plugin: Send + Sync + 'static {
     fn pre_filter(&self, _state: &mut CycleState, _pod: &PodInfo, _cache: &Cache) -> Result<(), Rejection> {
         Ok(())
     }
+
+    /// Changes what was looked at in [`Plugin::pre_filter`] as if `other` had come to the node (`by` is 1) or left it
+    /// (-1).
+    fn shift(&self, _state: &mut CycleState, _pod: &PodInfo, _other: &PodInfo, _node: &NodeInfo, _by: i64) {}
 
     /// Whether the node can run the pod.
     fn filter(&self, _state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Result<(), Rejection> {
@@ -121,10 +157,12 @@ pub(crate) struct Unschedulable {
     pub(crate) plugins: BTreeSet<&'static str>,
     /// Nodes on which taking pods away could help.
     pub(crate) candidates: Vec<String>,
+    /// What came of trying to make room.
+    pub(crate) preemption: String,
 }
 
 impl Unschedulable {
-    fn count(&mut self, plugin: &'static str, rejection: &Rejection, nodes: usize) {
+    pub(crate) fn count(&mut self, plugin: &'static str, rejection: &Rejection, nodes: usize) {
         self.plugins.insert(plugin);
         for reason in &rejection.reasons {
             *self.reasons.entry(reason.clone()).or_default() += nodes;
@@ -139,10 +177,12 @@ impl Unschedulable {
             .map(|(reason, count)| format!("{count} {reason}"))
             .collect();
         texts.sort();
-        if texts.is_empty() {
-            return format!("0/{} nodes are available.", self.nodes);
+        let mut text = format!("0/{} nodes are available", self.nodes);
+        if !texts.is_empty() {
+            text = format!("{text}: {}", texts.join(", "));
         }
-        format!("0/{} nodes are available: {}.", self.nodes, texts.join(", "))
+        let space = if self.preemption.is_empty() { "" } else { " " };
+        format!("{text}.{space}{}", self.preemption)
     }
 }
 
@@ -193,6 +233,37 @@ impl Profile {
         Ok(())
     }
 
+    /// What if `other` came to the node (`by` is 1) or left it (-1)?
+    pub(crate) fn shift(&self, state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+        for plugin in self.each() {
+            plugin.shift(state, pod, other, node, by);
+        }
+    }
+
+    /// [`Profile::filter`] that also counts the pods that are to come to the node and matter as much or more. They may
+    /// not come after all, so the pod must fit with and without them.
+    pub(crate) fn filter_nominated(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: &NodeInfo,
+        cache: &Cache,
+    ) -> Result<(), (&'static str, Rejection)> {
+        let to_come: Vec<_> = cache
+            .nominated_to(&node.name)
+            .filter(|other| other.priority >= pod.priority && other.uid != pod.uid)
+            .collect();
+        if !to_come.is_empty() {
+            let (mut state, mut node) = (state.clone(), node.clone());
+            for other in to_come {
+                self.shift(&mut state, pod, other, &node, 1);
+                node.add(other.clone());
+            }
+            self.filter(&state, pod, &node)?;
+        }
+        self.filter(state, pod, node)
+    }
+
     /// The nodes that can run the pod.
     pub(crate) fn feasible<'c>(
         &self,
@@ -204,7 +275,7 @@ impl Profile {
         let mut left = Vec::new();
         for node in cache.nodes() {
             why.nodes += 1;
-            match self.filter(state, pod, node) {
+            match self.filter_nominated(state, pod, node, cache) {
                 Ok(()) => left.push(node),
                 Err((plugin, rejection)) => {
                     why.count(plugin, &rejection, 1);

@@ -18,6 +18,7 @@ mod cycle;
 mod framework;
 mod plugins;
 mod pod;
+mod preemption;
 mod queue;
 mod resources;
 mod scheduler;

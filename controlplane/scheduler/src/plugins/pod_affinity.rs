@@ -2,10 +2,11 @@
 //! Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity>.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::cache::{Cache, NodeInfo};
 use crate::framework::{CycleState, MAX_SCORE, Plugin, Rejection};
-use crate::pod::{PodInfo, Term};
+use crate::pod::{Namespaces, PodInfo, Term};
 
 const NAME: &str = "InterPodAffinity";
 const SCORE: &str = "InterPodAffinity/Score";
@@ -18,22 +19,58 @@ pub(super) struct InterPodAffinity;
 /// Counts by label key and value.
 type Counts = HashMap<(String, String), i64>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Required {
-    /// For each of the pod's own terms, where matching pods are.
+    /// For each of the pod's own terms, where matching pods are. For affinity, those that match all of the terms.
     affinity: Vec<Counts>,
     anti_affinity: Vec<Counts>,
     /// Where pods are that do not want this one near.
     unwelcome: Counts,
-    /// The pod matches its own terms, and nobody else does: it may be the first of its kind.
-    first: bool,
+    /// The pod matches its own terms: it may be the first of its kind.
+    matches_itself: bool,
+    namespaces: Arc<Namespaces>,
 }
 
+impl Required {
+    /// Counts another pod that is on the node.
+    fn count(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+        let namespaces = &self.namespaces;
+        let affinity = &pod.affinity.required;
+        if !affinity.is_empty() && affinity.iter().all(|term| term.matches(other, namespaces)) {
+            for (term, counts) in affinity.iter().zip(&mut self.affinity) {
+                add(counts, &term.topology_key, node, by);
+            }
+        }
+        for (term, counts) in pod.anti_affinity.required.iter().zip(&mut self.anti_affinity) {
+            if term.matches(other, namespaces) {
+                add(counts, &term.topology_key, node, by);
+            }
+        }
+        for term in &other.anti_affinity.required {
+            if term.matches(pod, namespaces) {
+                add(&mut self.unwelcome, &term.topology_key, node, by);
+            }
+        }
+    }
+
+    /// Nobody matches yet, and the pod itself does.
+    fn first(&self) -> bool {
+        self.matches_itself && self.affinity.iter().all(Counts::is_empty)
+    }
+}
+
+#[derive(Clone)]
 struct Scores(Counts);
 
+/// Adds up; what comes to nothing is no entry.
 fn add(counts: &mut Counts, key: &str, node: &NodeInfo, amount: i64) {
-    if let Some(value) = node.labels.get(key) {
-        *counts.entry((key.to_owned(), value.clone())).or_default() += amount;
+    let Some(value) = node.labels.get(key) else { return };
+    let entry = (key.to_owned(), value.clone());
+    let sum = counts.get(&entry).copied().unwrap_or(0) + amount;
+    if sum == 0 {
+        counts.remove(&entry);
+    } else {
+        counts.insert(entry, sum);
     }
 }
 
@@ -42,47 +79,34 @@ fn count(counts: &Counts, key: &str, node: &NodeInfo) -> i64 {
     counts.get(&(key.to_owned(), value.clone())).copied().unwrap_or(0)
 }
 
-fn near(terms: &[Term], cache: &Cache) -> Vec<Counts> {
-    let of = |term: &Term| {
-        let mut counts = Counts::new();
-        for node in cache.nodes() {
-            for _ in node.pods.iter().filter(|other| term.matches(other, cache.namespaces())) {
-                add(&mut counts, &term.topology_key, node, 1);
-            }
-        }
-        counts
-    };
-    terms.iter().map(of).collect()
-}
-
 impl Plugin for InterPodAffinity {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, cache: &Cache) -> Result<(), Rejection> {
+        let own = &pod.affinity.required;
         let mut required = Required {
-            affinity: near(&pod.affinity.required, cache),
-            anti_affinity: near(&pod.anti_affinity.required, cache),
+            affinity: vec![Counts::new(); own.len()],
+            anti_affinity: vec![Counts::new(); pod.anti_affinity.required.len()],
+            matches_itself: own.iter().all(|term| term.matches(pod, cache.namespaces())),
+            namespaces: cache.namespaces().clone(),
             ..Required::default()
         };
-        let namespaces = cache.namespaces();
-        for node in cache.nodes().filter(|node| node.choosy > 0) {
-            for other in node
-                .pods
-                .iter()
-                .filter(|other| !other.anti_affinity.required.is_empty())
-            {
-                let terms = other.anti_affinity.required.iter();
-                for term in terms.filter(|term| term.matches(pod, namespaces)) {
-                    add(&mut required.unwelcome, &term.topology_key, node, 1);
-                }
+        // Where nobody is choosy there is nothing to count: most clusters, most of the time.
+        for node in cache.nodes().filter(|node| pod.is_choosy() || node.choosy > 0) {
+            for other in &node.pods {
+                required.count(pod, other, node, 1);
             }
         }
-        required.first = required.affinity.iter().all(Counts::is_empty)
-            && pod.affinity.required.iter().all(|term| term.matches(pod, namespaces));
         state.put(NAME, required);
         Ok(())
+    }
+
+    fn shift(&self, state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+        if let Some(required) = state.get_mut::<Required>(NAME) {
+            required.count(pod, other, node, by);
+        }
     }
 
     fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
@@ -95,7 +119,7 @@ impl Plugin for InterPodAffinity {
             .iter()
             .zip(&required.affinity)
             .all(|(term, counts)| count(counts, &term.topology_key, node) > 0);
-        if !labelled || !all_near && !required.first {
+        if !labelled || !all_near && !required.first() {
             return Err(Rejection::unresolvable("node(s) didn't match pod affinity rules"));
         }
         let any_near = |term: &Term, counts: &Counts| count(counts, &term.topology_key, node) > 0;

@@ -20,6 +20,7 @@ const IGNORED: i64 = -1;
 pub(super) struct PodTopologySpread;
 
 /// One constraint of a pod.
+#[derive(Clone)]
 struct Constraint {
     key: String,
     max_skew: i64,
@@ -37,7 +38,9 @@ struct Constraint {
     weight: f64,
 }
 
+#[derive(Clone)]
 struct Hard(Vec<Constraint>);
+#[derive(Clone)]
 struct Soft {
     constraints: Vec<Constraint>,
     namespace: String,
@@ -78,12 +81,14 @@ impl Constraint {
             && (self.any_taints || taints::untolerated(pod, node, &["NoSchedule", "NoExecute"]).is_none())
     }
 
+    fn is_alike(&self, namespace: &str, other: &PodInfo) -> bool {
+        other.key.namespace == namespace
+            && other.pod.metadata.deletion_timestamp.is_none()
+            && self.selector.matches_map(&other.labels)
+    }
+
     fn alike(&self, namespace: &str, node: &NodeInfo) -> i64 {
-        let alike = node.pods.iter().filter(|other| {
-            other.key.namespace == namespace
-                && other.pod.metadata.deletion_timestamp.is_none()
-                && self.selector.matches_map(&other.labels)
-        });
+        let alike = node.pods.iter().filter(|other| self.is_alike(namespace, other));
         i64::try_from(alike.count()).unwrap_or(i64::MAX)
     }
 
@@ -135,6 +140,24 @@ impl Plugin for PodTopologySpread {
         }
         state.put(NAME, Hard(all));
         Ok(())
+    }
+
+    fn shift(&self, state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+        let Some(Hard(constraints)) = state.get_mut::<Hard>(NAME) else {
+            return;
+        };
+        if !has_all_keys(constraints, node) {
+            return;
+        }
+        for constraint in constraints {
+            if constraint.includes(pod, node)
+                && constraint.is_alike(&pod.key.namespace, other)
+                && let Some(value) = node.labels.get(&constraint.key)
+                && let Some(count) = constraint.counts.get_mut(value)
+            {
+                *count += by;
+            }
+        }
     }
 
     fn filter(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
