@@ -66,6 +66,9 @@ pub(crate) struct Options {
     /// Read by [`become_user`], while that is still possible.
     #[arg(skip)]
     cloud_credential: std::sync::OnceLock<String>,
+    /// The same.
+    #[arg(skip)]
+    storage: std::sync::OnceLock<Storage>,
 }
 
 /// An etcd to keep the objects in, instead of a file in the directory.
@@ -114,6 +117,7 @@ pub(crate) fn become_user(options: &Options) -> anyhow::Result<()> {
         // Nobody else sets it.
         let _ = options.cloud_credential.set(text.trim().to_owned());
     }
+    let _ = options.storage.set(options.etcd.storage()?);
     if let Some(user) = options.user {
         let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
         setgroups(&[]).context("giving up the groups of root")?;
@@ -137,7 +141,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         listen: options.listen,
         advertise: options.advertise,
         server_addresses: options.address,
-        storage: options.etcd.storage()?,
+        storage: options.storage.into_inner().unwrap_or_default(),
         role: Role::Workloads(workloads),
         ..Config::new(&options.name, options.directory)
     };
