@@ -92,6 +92,8 @@ pub(crate) struct Arguments {
     pub(crate) most_allocated: bool,
     /// Weights of CPU and memory in the score of what fits.
     pub(crate) fit_weights: (i64, i64),
+    /// Whether pods without spread constraints are spread with those that their owners select.
+    pub(crate) default_spread: bool,
     /// The share of nodes, in percent, and the number that preemption looks at at least.
     pub(crate) preemption: (usize, usize),
 }
@@ -103,6 +105,7 @@ impl Default for Arguments {
             ignore_preferences_of_others: false,
             most_allocated: false,
             fit_weights: (1, 1),
+            default_spread: true,
             preemption: (10, 100),
         }
     }
@@ -374,7 +377,8 @@ fn read_arguments(field: &str, config: &PluginConfig, into: &mut Arguments) -> R
                 into.preemption.1 = usize::try_from(number(i64::from(i32::MAX))?).unwrap_or_default();
             }
             ("NodeResourcesFit", "scoringStrategy") => read_strategy(&at, value, into)?,
-            ("PodTopologySpread", "defaultingType") if value == "List" => {}
+            ("PodTopologySpread", "defaultingType") if value == "List" => into.default_spread = false,
+            ("PodTopologySpread", "defaultingType") if value == "System" => into.default_spread = true,
             ("PodTopologySpread", "defaultConstraints") if value.as_array().is_some_and(Vec::is_empty) => {}
             _ => return Err(ConfigurationError::Unsupported(format!("{at} of {}", config.name))),
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cache::{Cache, NodeInfo};
 use crate::config::{PREEMPTION, Point, ProfileSpec};
+use crate::owners::Owners;
 use crate::plugins;
 use crate::pod::PodInfo;
 
@@ -219,10 +220,10 @@ impl Unschedulable {
 }
 
 impl Profile {
-    pub(crate) fn new(spec: &ProfileSpec) -> Self {
+    pub(crate) fn new(spec: &ProfileSpec, owners: Option<&Owners>) -> Self {
         let mut made: BTreeMap<&'static str, Arc<dyn Plugin>> = BTreeMap::new();
         for (name, _) in spec.plugins.values().flatten() {
-            if let Some(plugin) = plugins::make(name, &spec.arguments) {
+            if let Some(plugin) = plugins::make(name, &spec.arguments, owners) {
                 made.entry(*name).or_insert(plugin);
             }
         }

@@ -17,6 +17,7 @@ mod cache;
 mod config;
 mod cycle;
 mod framework;
+mod owners;
 mod plugins;
 mod pod;
 mod preemption;

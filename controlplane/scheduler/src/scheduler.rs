@@ -17,6 +17,7 @@ use crate::bind::Nomination;
 use crate::cache::{Cache, PodId};
 use crate::config::{Configuration, DEFAULT_NAME};
 use crate::framework::{CycleState, Event, Profile, Unschedulable};
+use crate::owners::Owners;
 use crate::pod::{self, PodInfo};
 use crate::preemption::{self, Budget, Outcome};
 use crate::queue::{Queue, Waiting};
@@ -93,8 +94,11 @@ impl Scheduler {
             .metrics
             .register("scheduler_schedule_attempts", help, attempts.clone());
         let (nodes, pods): (Informer<Node>, Informer<Pod>) = (runtime.informers.of(), runtime.informers.of());
+        let owners = Owners::of(&runtime.informers);
         let specs = config.configuration.profiles.iter();
-        let profiles = specs.map(|spec| (spec.name.clone(), Profile::new(spec))).collect();
+        let profiles = specs
+            .map(|spec| (spec.name.clone(), Profile::new(spec, Some(&owners))))
+            .collect();
         let this = Arc::new(Self {
             config,
             pods: pods.clone(),
@@ -114,6 +118,7 @@ impl Scheduler {
             pods.synced().await;
             namespaces.synced().await;
             this.budgets.synced().await;
+            owners.synced().await;
             this.run().await;
         });
         SchedulerHandle { tasks }

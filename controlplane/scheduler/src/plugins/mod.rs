@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use crate::config::Arguments;
 use crate::framework::Plugin;
+use crate::owners::Owners;
 
 /// The plug-in of a name; none for what is no plug-in here but a part of the scheduler itself.
-pub(crate) fn make(name: &str, arguments: &Arguments) -> Option<Arc<dyn Plugin>> {
+pub(crate) fn make(name: &str, arguments: &Arguments, owners: Option<&Owners>) -> Option<Arc<dyn Plugin>> {
     Some(match name {
         "SchedulingGates" => Arc::new(gates::SchedulingGates),
         "NodeUnschedulable" => Arc::new(node::NodeUnschedulable),
@@ -25,7 +26,9 @@ pub(crate) fn make(name: &str, arguments: &Arguments) -> Option<Arc<dyn Plugin>>
         "NodeAffinity" => Arc::new(node_affinity::NodeAffinity),
         "NodePorts" => Arc::new(node::NodePorts),
         "NodeResourcesFit" => Arc::new(resources::Fit::new(arguments)),
-        "PodTopologySpread" => Arc::new(spread::PodTopologySpread),
+        "PodTopologySpread" => Arc::new(spread::PodTopologySpread {
+            owners: owners.filter(|_| arguments.default_spread).cloned(),
+        }),
         "InterPodAffinity" => Arc::new(pod_affinity::InterPodAffinity::new(arguments)),
         "NodeResourcesBalancedAllocation" => Arc::new(resources::BalancedAllocation),
         "ImageLocality" => Arc::new(images::ImageLocality),
@@ -36,7 +39,7 @@ pub(crate) fn make(name: &str, arguments: &Arguments) -> Option<Arc<dyn Plugin>>
 /// The profile of a scheduler that nothing was said to.
 #[cfg(test)]
 pub(crate) fn default_profile() -> crate::framework::Profile {
-    crate::framework::Profile::new(&crate::config::Configuration::default().profiles[0])
+    crate::framework::Profile::new(&crate::config::Configuration::default().profiles[0], None)
 }
 
 #[cfg(test)]
