@@ -16,7 +16,7 @@ use minato_controllers::{CloudAddresses, ControllerManager, ControllerManagerCon
 use minato_pki::{Authority, ClusterPki, Serving};
 use minato_provider_interface::{CloudProvider, NodeRef, ProviderId};
 use minato_runtime::{Metrics, Runtime, Tasks};
-use minato_scheduler::{Scheduler, SchedulerConfig, SchedulerHandle};
+use minato_scheduler::{Scheduler, SchedulerHandle};
 
 use crate::StartError;
 use crate::config::{Config, Role};
@@ -54,12 +54,12 @@ impl Components {
             clients.client_as(UserInfo::service_account("kube-system", account))
         }));
         let controllers = ControllerManager::start(settings, &runtime);
-        let scheduler = config.workloads().map(|_| {
+        let scheduler = config.workloads().map(|workloads| {
             let runtime = Runtime {
                 client: server.client_as(user("system:kube-scheduler", &[])),
                 ..runtime.clone()
             };
-            Scheduler::start(SchedulerConfig::default(), &runtime)
+            Scheduler::start(workloads.scheduler.clone(), &runtime)
         });
         let cloud = config.workloads().and_then(|workloads| {
             let provider = workloads.cloud.clone()?;

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use minato_admission::AdmissionPlugin;
 use minato_provider_interface::CloudProvider;
 use minato_rules::ResourceInfo;
+use minato_scheduler::SchedulerConfig;
 use minato_schema::SchemaRef;
 use minato_storage::EtcdOptions;
 
@@ -65,6 +66,8 @@ pub struct Workloads {
     pub dns_domain: String,
     /// The cloud that its nodes live in; without one, no cloud controller manager runs.
     pub cloud: Option<Arc<dyn CloudProvider>>,
+    /// Scheduler profiles.
+    pub scheduler: SchedulerConfig,
 }
 
 /// An API of the embedder's own kinds.
@@ -84,6 +87,7 @@ impl Default for Workloads {
             node_port_range: (30_000, 32_767),
             dns_domain: "cluster.local".to_owned(),
             cloud: None,
+            scheduler: SchedulerConfig::default(),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Both kinds are ordinary API objects (`kinds`), reconciled through a `kube::Client` like any other. May depend on:
-//! machinery, admission (contract), pki, runtime, and the provider interface; never on a provider or the API server.
+//! machinery, admission (contract), pki, runtime, the store (to make and drop a tenant's prefix), and the provider interface; never on a provider or the API server.
 
 mod cgroup;
 mod clouds;
@@ -25,7 +25,10 @@ mod tenants;
 pub use cgroup::{Cgroup, Limits};
 pub use clouds::Clouds;
 pub use error::Error;
-pub use hosting::{EndHandler, Hosted, Hosting, HostingError, ProcessHosting, ProcessHostingConfig, Tenant};
+pub use hosting::{
+    EndHandler, EtcdHosting, EtcdHostingConfig, Hosted, Hosting, HostingError, ProcessHosting, ProcessHostingConfig,
+    Tenant,
+};
 pub use kinds::{DeletionProtection, resources};
 pub use manager::Fleet;
 pub use process::{Detached, Launch, ProcessError};

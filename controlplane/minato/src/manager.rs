@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use minato_auth::UserInfo;
 use minato_control_plane::{Config, ControlPlane, Management, Role};
-use minato_fleet::{DeletionProtection, Fleet, ProcessHosting, ProcessHostingConfig};
+use minato_fleet::{DeletionProtection, EtcdHosting, EtcdHostingConfig, Fleet, ProcessHosting, ProcessHostingConfig};
 use minato_runtime::{Metrics, Runtime, Tasks};
 
 use crate::clouds::KnownClouds;
@@ -36,12 +36,30 @@ pub(crate) struct Options {
     /// Name of the cgroup above the tenants' own.
     #[arg(long, default_value = "minato")]
     cgroup: String,
+    /// Client URL of a member of the etcd for clusters that ask for one; may be given several times. It must speak TLS and
+    /// have authentication on, with a user `root`.
+    #[arg(long = "etcd", requires_all = ["etcd_ca", "etcd_ca_key"])]
+    etcd: Vec<String>,
+    /// File with the certificate authority that this etcd trusts.
+    #[arg(long, requires = "etcd")]
+    etcd_ca: Option<PathBuf>,
+    /// File with that authority's key, which makes the certificates of clusters and of root.
+    #[arg(long, requires = "etcd")]
+    etcd_ca_key: Option<PathBuf>,
 }
 
 /// Runs until it is asked to end; tenants' control planes keep running, and are taken over by the next run.
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let token = std::fs::read_to_string(&options.cloud_token_file)
         .with_context(|| format!("reading {}", options.cloud_token_file.display()))?;
+    let etcd = match (options.etcd_ca, options.etcd_ca_key) {
+        (Some(authority), Some(authority_key)) => Some(EtcdHosting::new(EtcdHostingConfig {
+            endpoints: options.etcd,
+            authority,
+            authority_key,
+        })),
+        _ => None,
+    };
     let hosting = ProcessHosting::new(ProcessHostingConfig {
         root: options.tenants,
         program: std::env::current_exe()?,
@@ -50,6 +68,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
             format!("--cloud-socket={}", options.tenant_cloud_socket.display()),
         ],
         cgroup: options.cgroup,
+        etcd,
     })?;
     let role = Management {
         resources: minato_fleet::resources()?,

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -65,6 +66,9 @@ pub(crate) struct Options {
     /// Read by [`become_user`], while that is still possible.
     #[arg(skip)]
     cloud_credential: std::sync::OnceLock<String>,
+    /// The same.
+    #[arg(skip)]
+    storage: std::sync::OnceLock<Storage>,
 }
 
 /// An etcd to keep the objects in, instead of a file in the directory.
@@ -113,6 +117,7 @@ pub(crate) fn become_user(options: &Options) -> anyhow::Result<()> {
         // Nobody else sets it.
         let _ = options.cloud_credential.set(text.trim().to_owned());
     }
+    let _ = options.storage.set(options.etcd.storage()?);
     if let Some(user) = options.user {
         let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
         setgroups(&[]).context("giving up the groups of root")?;
@@ -136,17 +141,40 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         listen: options.listen,
         advertise: options.advertise,
         server_addresses: options.address,
-        storage: options.etcd.storage()?,
+        storage: options.storage.into_inner().unwrap_or_default(),
         role: Role::Workloads(workloads),
         ..Config::new(&options.name, options.directory)
     };
     let plane = ControlPlane::start(config)
         .await
         .with_context(|| format!("cannot start control plane {}", options.name))?;
-    crate::asked_to_end().await?;
+    let settled = async {
+        tokio::time::sleep(SETTLED).await;
+        give_back();
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = crate::asked_to_end() => ended?,
+        () = settled => {}
+    }
     plane.stop().await;
     Ok(())
 }
+
+/// When components have long read what there is, and what that took is free.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// Returns memory that is free to the system. The allocator does so by itself only at the end of its areas, and what a
+/// start leaves free is a fifth of what an idle control plane would hold.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "the C library's own interface is the only one")]
+fn give_back() {
+    // SAFETY: malloc_trim(3) takes no pointer, frees nothing that is in use, and may be called by any thread.
+    unsafe { nix::libc::malloc_trim(0) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn give_back() {}
 
 fn cloud(options: &Options) -> anyhow::Result<Option<Arc<dyn CloudProvider>>> {
     match options.cloud {

@@ -94,9 +94,33 @@ pub(crate) struct Cache {
     /// Where each pod counts, by uid.
     placed: HashMap<String, Placed>,
     namespaces: Arc<Namespaces>,
+    /// Pods for which room is being made, by uid, and on which node.
+    nominated: HashMap<String, (String, Arc<PodInfo>)>,
 }
 
 impl Cache {
+    /// Counts the pod as to come to the node.
+    pub(crate) fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.nominated.insert(pod.uid.clone(), (node.to_owned(), pod));
+    }
+
+    pub(crate) fn withdraw(&mut self, uid: &str) {
+        self.nominated.remove(uid);
+    }
+
+    /// The node on which room is being made for the pod.
+    pub(crate) fn nominated_node(&self, uid: &str) -> Option<&str> {
+        self.nominated.get(uid).map(|(node, _)| node.as_str())
+    }
+
+    /// The pods for which room is being made on the node.
+    pub(crate) fn nominated_to(&self, node: &str) -> impl Iterator<Item = &Arc<PodInfo>> {
+        self.nominated
+            .values()
+            .filter(move |(on, _)| on == node)
+            .map(|(_, pod)| pod)
+    }
+
     /// The labels of namespaces; shared, as they seldom change.
     pub(crate) fn namespaces(&self) -> &Arc<Namespaces> {
         &self.namespaces
@@ -115,8 +139,7 @@ impl Cache {
         self.nodes.iter().filter(|node| node.node.is_some())
     }
 
-    #[cfg(test)]
-    fn node(&self, name: &str) -> Option<&NodeInfo> {
+    pub(crate) fn node(&self, name: &str) -> Option<&NodeInfo> {
         self.by_name
             .get(name)
             .map(|at| &self.nodes[*at])
@@ -158,6 +181,7 @@ impl Cache {
 
     /// Counts a pod on the node that was picked for it.
     pub(crate) fn assume(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.withdraw(&pod.uid);
         self.count(pod, node, true);
     }
 

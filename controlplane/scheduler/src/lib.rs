@@ -14,12 +14,16 @@
 
 mod bind;
 mod cache;
+mod config;
 mod cycle;
 mod framework;
+mod owners;
 mod plugins;
 mod pod;
+mod preemption;
 mod queue;
 mod resources;
 mod scheduler;
 
+pub use config::{Configuration, ConfigurationError};
 pub use scheduler::{Scheduler, SchedulerConfig, SchedulerHandle};

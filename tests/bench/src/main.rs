@@ -4,7 +4,8 @@
 //! The control plane under test is a process of its own, so that its memory and its processor time are its own; this
 //! program is the client. Load is bounded in count, and everything that is started is stopped.
 //!
-//! May depend on: `minato-control-plane` (for several control planes in one process), HTTP and TLS client libraries.
+//! May depend on: `minato-control-plane` (for several control planes in one process), `minato-test-support` (a real etcd),
+//! HTTP and TLS client libraries.
 
 mod client;
 mod deployments;
@@ -84,6 +85,10 @@ async fn run(output: &std::path::Path, only: &[Part]) -> anyhow::Result<()> {
     }
     if wanted(Part::Writes) {
         writes::embedded(&mut report).await.context("writes")?;
+        // What cannot be measured has no figure; the others still do.
+        if let Err(error) = writes::etcd(&mut report).await {
+            eprintln!("creates on etcd were not measured: {error:#}");
+        }
     }
     if wanted(Part::Lists) {
         lists::measure(&mut report).await.context("lists")?;

@@ -35,6 +35,11 @@ impl Drop for Process {
 impl Server {
     /// Starts `minato control-plane` with an empty embedded store and waits until it is ready.
     pub(crate) async fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with further arguments.
+    pub(crate) async fn start_with(arguments: &[&str]) -> anyhow::Result<Self> {
         let program = std::env::current_exe()?.with_file_name("minato");
         let directory = tempfile::tempdir()?;
         let port = free_port()?;
@@ -44,6 +49,7 @@ impl Server {
             .arg("--directory")
             .arg(directory.path().join("plane"))
             .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.path().join("log"))?)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use minato_test_support::Etcd;
 use serde_json::{Value, json};
 
 use crate::CONCURRENCY;
@@ -122,5 +123,22 @@ pub(crate) async fn embedded(report: &mut Report) -> anyhow::Result<()> {
     })
     .await?;
     report.add("delete_embedded_per_s", rate);
+    Ok(())
+}
+
+/// Creates on a real etcd of one member, with its own fsync for each commit.
+pub(crate) async fn etcd(report: &mut Report) -> anyhow::Result<()> {
+    let etcd = tokio::task::block_in_place(Etcd::start);
+    let server = Server::start_with(&["--etcd", &etcd.endpoint()]).await?;
+    report.add("ready_etcd_ms", milliseconds(server.ready_after));
+    let client = server.client().await?;
+    create(&client, "warm", 200).await?;
+    let (rate, samples) = create(&client, "a", COUNT).await?;
+    report.add("create_etcd_per_s", rate);
+    report.add("create_etcd_ms_p50", quantile(&samples, 0.5));
+    report.add("create_etcd_ms_p99", quantile(&samples, 0.99));
+    // The server first: it would only complain of the loss.
+    drop(server);
+    drop(etcd);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What integration tests share: container images made without a registry ([`images`]), nodes in namespaces of their
 //! own with a real containerd ([`TestNode`]), the real kubectl ([`Kubectl`]) and a real etcd ([`Etcd`]).
 //!
-//! A dev-dependency only. May depend on: `minato-images`, tokio, tempfile.
+//! A dependency of tests and of the bench only. May depend on: `minato-images`, tokio, tempfile.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod etcd;

@@ -109,6 +109,7 @@ impl Clusters {
             service_cidr: range(&network.service_cidr)?,
             cluster_cidr: range(&network.pod_cidr)?,
             dns_domain: network.dns_domain.clone(),
+            in_etcd: cluster.spec.control_plane.store == "etcd",
             cloud_credential: self.cx.clouds.credential(provider, &ClusterId(id.clone()))?,
             id,
         };

@@ -1,5 +1,6 @@
 //! Where control planes run. One back end yet: a process of its own per tenant.
 
+mod etcd;
 mod identity;
 mod process;
 
@@ -12,6 +13,7 @@ use minato_pki::{ClusterPki, PkiError};
 
 use crate::process::ProcessError;
 
+pub use etcd::{EtcdHosting, EtcdHostingConfig};
 pub use process::{ProcessHosting, ProcessHostingConfig};
 
 /// Why a control plane could not be hosted.
@@ -31,6 +33,9 @@ pub enum HostingError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// The provider's etcd.
+    #[error("etcd: {0}")]
+    Etcd(String),
     /// No user number or port is free.
     #[error("no {0} is left for another control plane")]
     Exhausted(&'static str),
@@ -51,6 +56,8 @@ pub struct Tenant {
     pub cluster_cidr: IpNet,
     /// DNS domain.
     pub dns_domain: String,
+    /// Whether its objects are kept in the provider's etcd, and not in a file of its own.
+    pub in_etcd: bool,
     /// What its cloud controller manager proves itself to the cloud with.
     pub cloud_credential: String,
 }

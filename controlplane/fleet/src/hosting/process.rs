@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use minato_pki::ClusterPki;
 use parking_lot::Mutex;
 
+use super::etcd::EtcdHosting;
 use super::identity::{self, Identity};
 use super::{EndHandler, Hosted, Hosting, HostingError, Tenant};
 use crate::cgroup::{Cgroup, Limits};
@@ -35,6 +36,8 @@ const LIMITS: Limits = Limits {
 };
 /// File with the tenant's cloud credential, in its directory.
 const CLOUD_CREDENTIAL: &str = "cloud-credential";
+/// Directory with what the tenant proves itself to etcd with, among its records: there is one if it has anything in etcd.
+const ETCD: &str = "etcd";
 
 /// Settings of process hosting.
 #[derive(Debug, Clone)]
@@ -47,6 +50,8 @@ pub struct ProcessHostingConfig {
     pub cloud_arguments: Vec<String>,
     /// Name of the cgroup above the tenants' own.
     pub cgroup: String,
+    /// The etcd of tenants that ask for one.
+    pub etcd: Option<EtcdHosting>,
 }
 
 #[derive(Default)]
@@ -128,7 +133,12 @@ impl ProcessHosting {
         std::fs::rename(&fresh, &directory).map_err(io(format!("making {}", directory.display())))
     }
 
-    fn arguments(&self, tenant: &Tenant, identity: Identity) -> Vec<String> {
+    fn etcd(&self) -> Result<&EtcdHosting, HostingError> {
+        let none = || HostingError::Etcd("this management plane has none".to_owned());
+        self.inner.config.etcd.as_ref().ok_or_else(none)
+    }
+
+    fn arguments(&self, tenant: &Tenant, identity: Identity) -> Result<Vec<String>, HostingError> {
         let mut arguments: Vec<String> = vec!["control-plane".to_owned()];
         let flags = [
             ("name", tenant.name.clone()),
@@ -149,8 +159,15 @@ impl ProcessHosting {
             ),
         ];
         arguments.extend(flags.into_iter().map(|(flag, value)| format!("--{flag}={value}")));
+        if tenant.in_etcd {
+            let endpoints = self.etcd()?.endpoints().iter();
+            arguments.extend(endpoints.map(|endpoint| format!("--etcd={endpoint}")));
+            arguments.push(format!("--etcd-prefix={}", EtcdHosting::prefix(&tenant.id)));
+            let file = |(flag, name)| format!("--etcd-{flag}=../../hosting/{}/{ETCD}/{name}", tenant.id);
+            arguments.extend([("ca", "ca.crt"), ("certificate", "tls.crt"), ("key", "tls.key")].map(file));
+        }
         arguments.extend(self.inner.config.cloud_arguments.iter().cloned());
-        arguments
+        Ok(arguments)
     }
 
     /// The process, if it runs: this manager's, or one of an earlier manager.
@@ -209,6 +226,19 @@ impl ProcessHosting {
     async fn start(&self, tenant: &Tenant, arguments: Vec<String>) -> Result<(), HostingError> {
         let records = self.records(&tenant.id);
         minato_pki::write_private(&records.join(CLOUD_CREDENTIAL), &tenant.cloud_credential)?;
+        if tenant.in_etcd {
+            let directory = records.join(ETCD);
+            // Before anything is made there, so that a removal knows of it.
+            make_directory(&directory, 0o700)?;
+            let tls = self.etcd()?.provision(&tenant.id).await?;
+            for (name, text) in [
+                ("ca.crt", tls.authority),
+                ("tls.crt", tls.certificate),
+                ("tls.key", tls.key),
+            ] {
+                minato_pki::write_private(&directory.join(name), &text)?;
+            }
+        }
         let process = Detached::start(&Launch {
             program: &self.inner.config.program,
             arguments,
@@ -240,7 +270,7 @@ impl Hosting for ProcessHosting {
 
     async fn ensure(&self, tenant: &Tenant) -> Result<Hosted, HostingError> {
         self.prepare(&tenant.id, &tenant.name)?;
-        let arguments = self.arguments(tenant, self.identity(&tenant.id)?);
+        let arguments = self.arguments(tenant, self.identity(&tenant.id)?)?;
         if let Some(process) = self.find(&tenant.id) {
             if process.arguments() == arguments {
                 return Ok(Hosted::Running);
@@ -272,6 +302,9 @@ impl Hosting for ProcessHosting {
             .remove()
             .await
             .map_err(io("removing the control plane's cgroup"))?;
+        if self.records(id).join(ETCD).exists() {
+            self.etcd()?.remove(id).await?;
+        }
         remove_directory(&self.directory(id))?;
         // Last, because it says which user and port are taken.
         remove_directory(&self.records(id))?;

@@ -29,7 +29,7 @@ pub(super) fn schema() -> Value {
                         "description": "How the control plane is hosted.",
                         "properties": {
                             "hosting": string("Back end of the hosting; only \"process\" yet."),
-                            "store": string("Back end of the store; only \"embedded\" yet."),
+                            "store": string("Back end of the store: \"embedded\", or \"etcd\" for the provider's etcd."),
                         },
                     },
                     "network": {
@@ -97,7 +97,7 @@ impl Strategy for Clusters {
         };
         one_of("spec.version", VERSIONS);
         one_of("spec.controlPlane.hosting", &["process"]);
-        one_of("spec.controlPlane.store", &["embedded"]);
+        one_of("spec.controlPlane.store", &["embedded", "etcd"]);
         let pods = range(object, "podCIDR", &mut errors);
         let services = range(object, "serviceCIDR", &mut errors);
         if let Some(services) = services {

@@ -13,6 +13,7 @@ const LARGEST: i64 = 1000 * MIB;
 pub(super) struct ImageLocality;
 
 /// For each image of the pod: its name and the share of nodes that have it, in thousandths.
+#[derive(Clone)]
 struct Spread(Vec<(String, i64)>);
 
 const NAME: &str = "ImageLocality";

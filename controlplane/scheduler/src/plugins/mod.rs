@@ -12,24 +12,34 @@ mod taints;
 
 use std::sync::Arc;
 
-use crate::framework::{Plugin, Profile};
+use crate::config::Arguments;
+use crate::framework::Plugin;
+use crate::owners::Owners;
 
-/// The default profile: upstream's plug-ins with upstream's weights.
-pub(crate) fn default_profile() -> Profile {
-    let plugins: [(Arc<dyn Plugin>, i64); 11] = [
-        (Arc::new(gates::SchedulingGates), 0),
-        (Arc::new(node::NodeUnschedulable), 0),
-        (Arc::new(node::NodeName), 0),
-        (Arc::new(taints::TaintToleration), 3),
-        (Arc::new(node_affinity::NodeAffinity), 2),
-        (Arc::new(node::NodePorts), 0),
-        (Arc::new(resources::Fit), 1),
-        (Arc::new(spread::PodTopologySpread), 2),
-        (Arc::new(pod_affinity::InterPodAffinity), 2),
-        (Arc::new(resources::BalancedAllocation), 1),
-        (Arc::new(images::ImageLocality), 1),
-    ];
-    Profile::new(plugins.into())
+/// The plug-in of a name; none for what is no plug-in here but a part of the scheduler itself.
+pub(crate) fn make(name: &str, arguments: &Arguments, owners: Option<&Owners>) -> Option<Arc<dyn Plugin>> {
+    Some(match name {
+        "SchedulingGates" => Arc::new(gates::SchedulingGates),
+        "NodeUnschedulable" => Arc::new(node::NodeUnschedulable),
+        "NodeName" => Arc::new(node::NodeName),
+        "TaintToleration" => Arc::new(taints::TaintToleration),
+        "NodeAffinity" => Arc::new(node_affinity::NodeAffinity),
+        "NodePorts" => Arc::new(node::NodePorts),
+        "NodeResourcesFit" => Arc::new(resources::Fit::new(arguments)),
+        "PodTopologySpread" => Arc::new(spread::PodTopologySpread {
+            owners: owners.filter(|_| arguments.default_spread).cloned(),
+        }),
+        "InterPodAffinity" => Arc::new(pod_affinity::InterPodAffinity::new(arguments)),
+        "NodeResourcesBalancedAllocation" => Arc::new(resources::BalancedAllocation),
+        "ImageLocality" => Arc::new(images::ImageLocality),
+        _ => return None,
+    })
+}
+
+/// The profile of a scheduler that nothing was said to.
+#[cfg(test)]
+pub(crate) fn default_profile() -> crate::framework::Profile {
+    crate::framework::Profile::new(&crate::config::Configuration::default().profiles[0], None)
 }
 
 #[cfg(test)]

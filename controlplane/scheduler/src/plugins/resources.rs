@@ -1,10 +1,43 @@
-//! `NodeResourcesFit` (with the strategy `LeastAllocated`) and `NodeResourcesBalancedAllocation`.
+//! `NodeResourcesFit` (with the strategies `LeastAllocated` and `MostAllocated`) and `NodeResourcesBalancedAllocation`.
 
 use crate::cache::NodeInfo;
+use crate::config::Arguments;
 use crate::framework::{CycleState, Event, MAX_SCORE, Plugin, Rejection};
 use crate::pod::PodInfo;
 
-pub(super) struct Fit;
+pub(super) struct Fit {
+    /// Whether fuller nodes are better.
+    most: bool,
+    /// Weights of CPU and memory.
+    weights: (i64, i64),
+}
+
+impl Fit {
+    pub(super) fn new(arguments: &Arguments) -> Self {
+        Self {
+            most: arguments.most_allocated,
+            weights: arguments.fit_weights,
+        }
+    }
+
+    /// The weighted mean over the resources that the node has.
+    fn mean(&self, shares: [(i64, i64); 2]) -> i64 {
+        let (mut sum, mut weights) = (0, 0);
+        for ((used, whole), weight) in shares.into_iter().zip([self.weights.0, self.weights.1]) {
+            if whole <= 0 {
+                continue;
+            }
+            weights += weight;
+            sum += weight
+                * match (self.most, used > whole) {
+                    (true, _) => used.min(whole) * MAX_SCORE / whole,
+                    (false, true) => 0,
+                    (false, false) => (whole - used) * MAX_SCORE / whole,
+                };
+        }
+        if weights == 0 { 0 } else { sum / weights }
+    }
+}
 
 impl Plugin for Fit {
     fn name(&self) -> &'static str {
@@ -45,19 +78,13 @@ impl Plugin for Fit {
         }
     }
 
-    /// The mean share of CPU and memory that would be left.
+    /// The mean share of CPU and memory that would be left, or taken.
     fn score(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Option<i64> {
-        let left = |used: i64, asked: i64, whole: i64| {
-            let after = used + asked;
-            if whole <= 0 || after > whole {
-                0
-            } else {
-                (whole - after) * MAX_SCORE / whole
-            }
-        };
-        let cpu = left(node.scored.milli_cpu, pod.scored.milli_cpu, node.allocatable.milli_cpu);
-        let memory = left(node.scored.memory, pod.scored.memory, node.allocatable.memory);
-        Some(i64::midpoint(cpu, memory))
+        let (used, asked, whole) = (&node.scored, &pod.scored, &node.allocatable);
+        Some(self.mean([
+            (used.milli_cpu + asked.milli_cpu, whole.milli_cpu),
+            (used.memory + asked.memory, whole.memory),
+        ]))
     }
 
     fn wakes(&self, event: Event, _pod: &PodInfo) -> bool {
@@ -110,6 +137,10 @@ mod tests {
     use super::super::testing::{cache, filtered, pod, scores};
     use super::*;
 
+    fn fit() -> Fit {
+        Fit::new(&Arguments::default())
+    }
+
     fn node(name: &str, cpu: &str, memory: &str, pods: &str) -> Value {
         json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": pods}}})
     }
@@ -128,7 +159,7 @@ mod tests {
             node("c", "500m", "512Mi", "10"),
         ];
         let cache = cache(&nodes, &[("a", asking("x", "600m", "0")), ("b", asking("y", "1", "0"))]);
-        let all = filtered(&Fit, &pod(asking("p", "600m", "600Mi")), &cache);
+        let all = filtered(&fit(), &pod(asking("p", "600m", "600Mi")), &cache);
         let reasons: Vec<Vec<String>> = all
             .iter()
             .map(|(_, r)| r.clone().err().map(|r| r.reasons).unwrap_or_default())
@@ -147,8 +178,25 @@ mod tests {
         let cache = cache(&nodes, &[("a", asking("x", "1", "0"))]);
         let incoming = pod(asking("p", "500m", "512Mi"));
         // a: CPU 1500 of 2000 taken, memory 512 of 2048 MiB: 25 and 75; b: 75 and 75.
-        assert_eq!(scores(&Fit, &incoming, &cache), [50, 75]);
+        assert_eq!(scores(&fit(), &incoming, &cache), [50, 75]);
         // a: 0.75 and 0.25, half their difference 0.25; b: 0.25 and 0.25.
         assert_eq!(scores(&BalancedAllocation, &incoming, &cache), [75, 100]);
+    }
+
+    #[test]
+    fn fuller_nodes_score_higher_if_that_is_wanted() {
+        let nodes = [node("a", "2", "2Gi", "10"), node("b", "2", "2Gi", "10")];
+        let cache = cache(&nodes, &[("a", asking("x", "1", "0"))]);
+        let most = |fit_weights| {
+            let arguments = Arguments {
+                most_allocated: true,
+                fit_weights,
+                ..Arguments::default()
+            };
+            scores(&Fit::new(&arguments), &pod(asking("p", "500m", "512Mi")), &cache)
+        };
+        // a: 75 of the CPU and 25 of the memory would be taken; b: 25 and 25.
+        assert_eq!(most((1, 1)), [50, 25]);
+        assert_eq!(most((3, 1)), [62, 25]);
     }
 }

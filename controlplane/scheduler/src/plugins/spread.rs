@@ -9,6 +9,7 @@ use minato_meta::LabelSelector;
 use super::{node_affinity, taints};
 use crate::cache::{Cache, NodeInfo};
 use crate::framework::{CycleState, Event, MAX_SCORE, Plugin, Rejection};
+use crate::owners::Owners;
 use crate::pod::PodInfo;
 
 const NAME: &str = "PodTopologySpread";
@@ -17,9 +18,40 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Score of a node that soft constraints cannot speak of.
 const IGNORED: i64 = -1;
 
-pub(super) struct PodTopologySpread;
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+pub(super) struct PodTopologySpread {
+    /// Where pods belong together, by which those without constraints are spread; `None` not to.
+    pub(super) owners: Option<Owners>,
+}
+
+impl PodTopologySpread {
+    /// Constraints of a pod that has none of its own: upstream's `System` defaults.
+    fn defaults(&self, pod: &PodInfo) -> Vec<Constraint> {
+        let own = pod.spec().and_then(|spec| spec.topology_spread_constraints.as_ref());
+        if own.is_some_and(|own| !own.is_empty()) {
+            return Vec::new();
+        }
+        let Some(selector) = self.owners.as_ref().and_then(|owners| owners.selector_of(pod)) else {
+            return Vec::new();
+        };
+        let constraint = |key: &str, max_skew: i64| Constraint {
+            key: key.to_owned(),
+            max_skew,
+            min_domains: 1,
+            any_affinity: false,
+            any_taints: true,
+            self_match: selector.matches_map(&pod.labels),
+            selector: selector.clone(),
+            counts: HashMap::new(),
+            weight: 0.0,
+        };
+        vec![constraint(HOSTNAME, 3), constraint(ZONE, 5)]
+    }
+}
 
 /// One constraint of a pod.
+#[derive(Clone)]
 struct Constraint {
     key: String,
     max_skew: i64,
@@ -37,10 +69,14 @@ struct Constraint {
     weight: f64,
 }
 
+#[derive(Clone)]
 struct Hard(Vec<Constraint>);
+#[derive(Clone)]
 struct Soft {
     constraints: Vec<Constraint>,
     namespace: String,
+    /// Whether nodes outside of a constraint's domains are out of the question. They are not for defaults.
+    strict: bool,
 }
 
 impl Constraint {
@@ -78,12 +114,14 @@ impl Constraint {
             && (self.any_taints || taints::untolerated(pod, node, &["NoSchedule", "NoExecute"]).is_none())
     }
 
+    fn is_alike(&self, namespace: &str, other: &PodInfo) -> bool {
+        other.key.namespace == namespace
+            && other.pod.metadata.deletion_timestamp.is_none()
+            && self.selector.matches_map(&other.labels)
+    }
+
     fn alike(&self, namespace: &str, node: &NodeInfo) -> i64 {
-        let alike = node.pods.iter().filter(|other| {
-            other.key.namespace == namespace
-                && other.pod.metadata.deletion_timestamp.is_none()
-                && self.selector.matches_map(&other.labels)
-        });
+        let alike = node.pods.iter().filter(|other| self.is_alike(namespace, other));
         i64::try_from(alike.count()).unwrap_or(i64::MAX)
     }
 
@@ -137,6 +175,24 @@ impl Plugin for PodTopologySpread {
         Ok(())
     }
 
+    fn shift(&self, state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+        let Some(Hard(constraints)) = state.get_mut::<Hard>(NAME) else {
+            return;
+        };
+        if !has_all_keys(constraints, node) {
+            return;
+        }
+        for constraint in constraints {
+            if constraint.includes(pod, node)
+                && constraint.is_alike(&pod.key.namespace, other)
+                && let Some(value) = node.labels.get(&constraint.key)
+                && let Some(count) = constraint.counts.get_mut(value)
+            {
+                *count += by;
+            }
+        }
+    }
+
     fn filter(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         let Some(Hard(constraints)) = state.get::<Hard>(NAME) else {
             return Ok(());
@@ -157,10 +213,20 @@ impl Plugin for PodTopologySpread {
 
     /// Domains are those of the nodes that are left; the pods of all nodes in them count.
     fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[&NodeInfo], cache: &Cache) {
-        let mut all = constraints(pod, "ScheduleAnyway");
+        let mut all = self.defaults(pod);
+        let strict = all.is_empty();
+        if strict {
+            all = constraints(pod, "ScheduleAnyway");
+        }
         if !all.is_empty() {
-            let known: Vec<&NodeInfo> = cache.nodes().filter(|node| has_all_keys(&all, node)).collect();
-            let left: Vec<&&NodeInfo> = nodes.iter().filter(|node| has_all_keys(&all, node)).collect();
+            let known: Vec<&NodeInfo> = cache
+                .nodes()
+                .filter(|node| !strict || has_all_keys(&all, node))
+                .collect();
+            let left: Vec<&&NodeInfo> = nodes
+                .iter()
+                .filter(|node| !strict || has_all_keys(&all, node))
+                .collect();
             for constraint in &mut all {
                 // Each node is a domain of its own, and is counted when it is scored.
                 let domains = if constraint.key == HOSTNAME {
@@ -186,19 +252,33 @@ impl Plugin for PodTopologySpread {
         }
         let namespace = pod.key.namespace.clone();
         let constraints = all;
-        state.put(SCORE, Soft { constraints, namespace });
+        state.put(
+            SCORE,
+            Soft {
+                constraints,
+                namespace,
+                strict,
+            },
+        );
     }
 
     /// The number of alike pods in the node's domains, weighed; the fewer, the better.
     fn score(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<i64> {
-        let Soft { constraints, namespace } = state.get::<Soft>(SCORE)?;
+        let Soft {
+            constraints,
+            namespace,
+            strict,
+        } = state.get::<Soft>(SCORE)?;
         if constraints.is_empty() {
             return Some(0);
         }
-        if !has_all_keys(constraints, node) {
+        if *strict && !has_all_keys(constraints, node) {
             return Some(IGNORED);
         }
-        let cost = constraints.iter().map(|constraint| {
+        let speaking = constraints
+            .iter()
+            .filter(|constraint| node.labels.contains_key(&constraint.key));
+        let cost = speaking.map(|constraint| {
             let there = if constraint.key == HOSTNAME {
                 constraint.alike(namespace, node)
             } else {
@@ -243,6 +323,10 @@ mod tests {
     use super::super::testing::{cache, fitting, pod, scores};
     use super::*;
 
+    fn plugin() -> PodTopologySpread {
+        PodTopologySpread { owners: None }
+    }
+
     fn alike(name: &str) -> Value {
         json!({"metadata": {"name": name, "uid": name, "namespace": "d", "labels": {"app": "w"}}, "spec": {"containers": []}})
     }
@@ -260,7 +344,7 @@ mod tests {
     }
 
     fn zones(placed: &[(&str, &str)]) -> Cache {
-        let node = |name: &str, zone: &str| json!({"metadata": {"name": name, "labels": {"zone": zone}}});
+        let node = |name: &str, zone: &str| json!({"metadata": {"name": name, "labels": {"zone": zone, ZONE: zone}}});
         let nodes = [
             node("a1", "a"),
             node("a2", "a"),
@@ -274,16 +358,16 @@ mod tests {
     #[test]
     fn no_zone_gets_ahead_by_more_than_the_skew() {
         let pod = incoming("DoNotSchedule", json!({}));
-        assert_eq!(fitting(&PodTopologySpread, &pod, &zones(&[])), ["a1", "a2", "b1"]);
-        assert_eq!(fitting(&PodTopologySpread, &pod, &zones(&[("a1", "1")])), ["b1"]);
+        assert_eq!(fitting(&plugin(), &pod, &zones(&[])), ["a1", "a2", "b1"]);
+        assert_eq!(fitting(&plugin(), &pod, &zones(&[("a1", "1")])), ["b1"]);
         assert_eq!(
-            fitting(&PodTopologySpread, &pod, &zones(&[("a1", "1"), ("b1", "2")])),
+            fitting(&plugin(), &pod, &zones(&[("a1", "1"), ("b1", "2")])),
             ["a1", "a2", "b1"]
         );
         // With three domains wanted and two there, the least is zero.
         let three = incoming("DoNotSchedule", json!({"minDomains": 3}));
         assert_eq!(
-            fitting(&PodTopologySpread, &three, &zones(&[("a1", "1"), ("b1", "2")])),
+            fitting(&plugin(), &three, &zones(&[("a1", "1"), ("b1", "2")])),
             Vec::<String>::new()
         );
     }
@@ -291,7 +375,7 @@ mod tests {
     #[test]
     fn soft_constraints_prefer_the_emptier_zone() {
         let pod = incoming("ScheduleAnyway", json!({}));
-        let all = scores(&PodTopologySpread, &pod, &zones(&[("a1", "1"), ("a2", "2")]));
+        let all = scores(&plugin(), &pod, &zones(&[("a1", "1"), ("a2", "2")]));
         assert!(all[2] > all[0] && all[0] == all[1], "{all:?}");
     }
 
@@ -311,7 +395,7 @@ mod tests {
         ];
         // Zone c has no pod, but cannot take one either: it must not keep zones a and b at one.
         let cache = cache(&nodes, &[("a", alike("1")), ("b", alike("2"))]);
-        assert_eq!(fitting(&PodTopologySpread, &pod(value), &cache), ["a", "b"]);
+        assert_eq!(fitting(&plugin(), &pod(value), &cache), ["a", "b"]);
     }
 
     #[test]
@@ -322,12 +406,9 @@ mod tests {
         let cache = cache(&nodes, &[("a", alike("1")), ("b", alike("2"))]);
         let nowhere: [&str; 0] = [];
         // Only the empty zone c is within the skew, whether or not its taint lets the pod in.
-        assert_eq!(
-            fitting(&PodTopologySpread, &incoming("DoNotSchedule", json!({})), &cache),
-            ["c"]
-        );
+        assert_eq!(fitting(&plugin(), &incoming("DoNotSchedule", json!({})), &cache), ["c"]);
         let honour = incoming("DoNotSchedule", json!({"nodeTaintsPolicy": "Honor"}));
-        assert_eq!(fitting(&PodTopologySpread, &honour, &cache), ["a", "b", "c"]);
+        assert_eq!(fitting(&plugin(), &honour, &cache), ["a", "b", "c"]);
         // Affinity to a and b: c does not count by default, and does if the policy says so.
         let on_a_or_b = |extra: Value| {
             let mut value = serde_json::to_value(incoming("DoNotSchedule", extra).pod.as_ref()).unwrap_or_default();
@@ -335,10 +416,10 @@ mod tests {
                 {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["a", "b"]}]}]}}});
             pod(value)
         };
-        assert!(fitting(&PodTopologySpread, &on_a_or_b(json!({})), &cache).contains(&"a".to_owned()));
+        assert!(fitting(&plugin(), &on_a_or_b(json!({})), &cache).contains(&"a".to_owned()));
         let ignore = on_a_or_b(json!({"nodeAffinityPolicy": "Ignore"}));
-        assert!(!fitting(&PodTopologySpread, &ignore, &cache).contains(&"a".to_owned()));
-        assert_ne!(fitting(&PodTopologySpread, &ignore, &cache), nowhere);
+        assert!(!fitting(&plugin(), &ignore, &cache).contains(&"a".to_owned()));
+        assert_ne!(fitting(&plugin(), &ignore, &cache), nowhere);
     }
 
     #[test]
@@ -351,7 +432,7 @@ mod tests {
         .unwrap_or_default();
         value["metadata"]["labels"]["rev"] = json!("2");
         // All that is there is of no revision.
-        let fits = fitting(&PodTopologySpread, &pod(value), &zones(&[("a1", "1")]));
+        let fits = fitting(&plugin(), &pod(value), &zones(&[("a1", "1")]));
         assert_eq!(fits, ["a1", "a2", "b1"]);
     }
 
@@ -359,7 +440,22 @@ mod tests {
     fn soft_constraints_ignore_nodes_without_their_key() {
         let pod = incoming("ScheduleAnyway", json!({}));
         // Zone a has two, b none, and x is in no zone. Two domains: each pod costs ln 4 = 1.386, so 3 (rounded) and 0.
-        let all = scores(&PodTopologySpread, &pod, &zones(&[("a1", "1"), ("a2", "2")]));
+        let all = scores(&plugin(), &pod, &zones(&[("a1", "1"), ("a2", "2")]));
         assert_eq!(all, [0, 0, 100, 0]);
+    }
+
+    #[test]
+    fn pods_of_a_service_are_spread_by_default() {
+        let (owners, services) = Owners::detached();
+        let by_default = PodTopologySpread { owners: Some(owners) };
+        let cache = zones(&[("a1", "1")]);
+        let incoming = pod(alike("p"));
+        // Nobody says that they belong together.
+        let all = scores(&by_default, &incoming, &cache);
+        assert!(all.iter().all(|score| *score == all[0]), "{all:?}");
+        let service = json!({"metadata": {"name": "s", "namespace": "d"}, "spec": {"selector": {"app": "w"}}});
+        services.feed(vec![serde_json::from_value(service).unwrap_or_default()]);
+        // By zone: ln 4 for the one in zone a, and 4 for the allowed skew: 5 (rounded) against 4 for b and 0 for x.
+        assert_eq!(scores(&by_default, &incoming, &cache), [0, 0, 20, 100]);
     }
 }
