@@ -28,7 +28,7 @@ enum Command {
     /// Run one control plane in the foreground until SIGTERM or SIGINT.
     ControlPlane(Box<plane::Options>),
     /// Run the management plane: an API for Cluster and NodePool objects, and what makes them true.
-    Manager(manager::Options),
+    Manager(Box<manager::Options>),
     /// Run the mock cloud of this machine.
     MockCloud(mock_cloud::Options),
     /// Keep the mock cloud and the management plane of a directory running.
@@ -58,7 +58,7 @@ fn main() -> anyhow::Result<()> {
             Command::Up(options) => quickstart::up(&options).await,
             Command::Down(options) => quickstart::down(&options).await,
             Command::ControlPlane(options) => plane::run(*options).await,
-            Command::Manager(options) => manager::run(options).await,
+            Command::Manager(options) => manager::run(*options).await,
             Command::MockCloud(options) => mock_cloud::run(options).await,
             Command::Supervise { directory } => supervise::run(&directory).await,
         }
