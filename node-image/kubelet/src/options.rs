@@ -13,7 +13,11 @@ use crate::settings::{Settings, SettingsError};
 
 /// Flags of the kubelet.
 #[derive(Debug, Clone, clap::Parser)]
-#[command(name = "kubelet", version, about = "The node agent: runs the pods that are bound to its node")]
+#[command(
+    name = "kubelet",
+    version,
+    about = "The node agent: runs the pods that are bound to its node"
+)]
 pub struct Options {
     /// File with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), YAML or JSON.
     #[arg(long)]
